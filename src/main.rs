@@ -1,0 +1,3 @@
+//! The one binary: parse, log, choose the mode, map an error to an exit code.
+
+fn main() {}

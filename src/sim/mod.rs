@@ -1,0 +1,1 @@
+//! See the layer diagram in the crate's root.

@@ -1,0 +1,8 @@
+//! Tests over real processes and sockets, one file for each part.
+
+mod check;
+mod demo;
+mod journal;
+mod lease;
+mod rpc;
+mod run;

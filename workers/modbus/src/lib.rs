@@ -1,0 +1,1 @@
+//! Modbus for sensor-poll.
