@@ -48,10 +48,13 @@ impl Linear {
 }
 
 impl Conditioning {
+    /// Passes everything but NaN and infinities.
+    pub const PLAIN: Self = Self { not_available: Vec::new(), scale: None, range: None, dead_band: None };
+
     /// True when a decoded value passes unchanged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        *self == Self::PLAIN
     }
 
     /// Conditions one decoded value. `Err` carries the reason of a bad reading; `Ok` has the value and, when it is

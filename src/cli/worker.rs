@@ -1,0 +1,42 @@
+//! `sensor-poll worker`: how the supervisor starts itself.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::exit::Exit;
+use crate::{
+    registry,
+    worker::host::{self, HostOptions},
+};
+
+/// What the supervisor passes.
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    /// The protocol
+    pub protocol: String,
+    /// The worker's key
+    #[arg(long)]
+    pub key: String,
+    /// The device's run folder
+    #[arg(long)]
+    pub run_dir: PathBuf,
+}
+
+/// Runs a worker to its end.
+///
+/// # Errors
+/// Why it failed.
+pub fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
+    let protocol = registry::by_name(&args.protocol)
+        .with_context(|| format!("this build has no protocol \"{}\"", args.protocol))?;
+    let options = HostOptions {
+        key: args.key.clone(),
+        run_dir: args.run_dir.clone(),
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
+    runtime.block_on(host::run(protocol, options)).with_context(|| format!("worker {}", args.key))?;
+    Ok(Exit::Done)
+}

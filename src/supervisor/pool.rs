@@ -1,0 +1,523 @@
+//! Owns the workers and makes them match what is desired. One task owns all state and takes commands in turn; what is
+//! decided about a worker is decided by [`Unit`].
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+    time::sleep,
+};
+
+use crate::{
+    clock::Boot,
+    config::{
+        model::{WorkerKey, WorkerPlan},
+        timeouts::{self, DrainTimes},
+    },
+    journal::{Batch, WriterHandle},
+    status::WorkerStatus,
+    supervisor::{
+        board::Board,
+        budget::{Budget, Verdict},
+        child::{Identity, Launch, LaunchError, Launched, in_words},
+        desired::Desired,
+        link::{Link, News, Order},
+        machine::{Action, Event, Rules, Unit},
+    },
+};
+
+/// What the pool works with.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    /// The device's run folder.
+    pub run_dir: std::path::PathBuf,
+    /// This build.
+    pub build: String,
+    /// This instance.
+    pub instance: String,
+    /// The epoch that it leads under.
+    pub epoch: u64,
+    /// What is known.
+    pub board: Arc<Board>,
+    /// What is recorded.
+    pub journal: WriterHandle,
+    /// How long a drain may take.
+    pub times: DrainTimes,
+}
+
+impl Tools {
+    fn rules(&self) -> Rules {
+        Rules { start: timeouts::WORKER_START, stop: self.times.worker_stop_grace }
+    }
+}
+
+/// What the pool is told.
+#[derive(Debug)]
+pub enum Command {
+    /// Makes the workers match a manifest. Answered once every worker that was changed has it in force, or is known to
+    /// start later; the answer lists what was refused.
+    Apply(Arc<Desired>, oneshot::Sender<Vec<(String, String)>>),
+    /// Starts a worker anew, its budget cleared.
+    Restart(String, oneshot::Sender<bool>),
+    /// The journal has committed readings of a worker's process.
+    Committed(Vec<(u64, u64)>),
+    /// Drains every worker. Answered when all are gone, with the keys of those that had to be killed.
+    Drain(oneshot::Sender<Vec<String>>),
+}
+
+/// The pool's end of a conversation with its tasks.
+#[derive(Debug)]
+enum Inner {
+    Launched { key: String, launch: u64, result: Result<Launched, LaunchError> },
+    Exited { key: String, launch: u64, how: String },
+    News { key: String, launch: u64, news: News },
+}
+
+/// A running pool.
+#[derive(Debug)]
+pub struct Pool {
+    commands: mpsc::UnboundedSender<Command>,
+    task: JoinHandle<()>,
+}
+
+impl Pool {
+    /// Starts a pool without workers.
+    #[must_use]
+    pub fn start(tools: Tools) -> Self {
+        let (commands, receive) = mpsc::unbounded_channel();
+        let (say, heard) = mpsc::unbounded_channel();
+        let owner = Owner { tools, say, workers: BTreeMap::new(), desired: None, launches: 0, generation: 0, draining: None };
+        Self { commands, task: tokio::spawn(owner.run(receive, heard)) }
+    }
+
+    /// Where commands go. Unbounded: commands come from people and from commits, of which there are five a second.
+    #[must_use]
+    pub fn commands(&self) -> mpsc::UnboundedSender<Command> {
+        self.commands.clone()
+    }
+
+    /// True when the pool's task has ended, which nobody asked for: a defect that ends the process.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Drains every worker within a time. The keys of those that had to be killed or are left.
+    pub async fn drain(self, within: Duration) -> Vec<String> {
+        let (answer, done) = oneshot::channel();
+        let _ = self.commands.send(Command::Drain(answer));
+        let killed = tokio::time::timeout(within, done).await;
+        self.task.abort();
+        match killed {
+            Ok(Ok(killed)) => killed,
+            Ok(Err(_)) | Err(_) => vec!["(not all workers ended in time)".to_owned()],
+        }
+    }
+}
+
+struct Owner {
+    tools: Tools,
+    say: mpsc::UnboundedSender<Inner>,
+    workers: BTreeMap<String, Worker>,
+    desired: Option<Arc<Desired>>,
+    launches: u64,
+    generation: u64,
+    draining: Option<(oneshot::Sender<Vec<String>>, Vec<String>)>,
+}
+
+struct Worker {
+    plan: WorkerPlan,
+    unit: Unit,
+    budget: Budget,
+    launch: u64,
+    process: Option<Identity>,
+    /// Asked to end before the launch was through.
+    kill_on_launch: bool,
+    link: Option<LinkHandle>,
+    restarts: u64,
+    started: bool,
+    last_exit: Option<String>,
+    /// Not in the manifest any more: forgotten once it is gone.
+    leaving: bool,
+    answers: Vec<(u64, Waiting)>,
+}
+
+struct LinkHandle {
+    orders: mpsc::Sender<Order>,
+    committed: watch::Sender<u64>,
+    task: JoinHandle<()>,
+}
+
+type Waiting = mpsc::UnboundedSender<(String, String)>;
+
+impl Owner {
+    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>, mut heard: mpsc::UnboundedReceiver<Inner>) {
+        loop {
+            let pause = self.deadline().map_or(Duration::from_secs(3600), |d| d.since(Boot::now()));
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => self.command(command),
+                    None => return,
+                },
+                Some(inner) = heard.recv() => self.heard(inner),
+                () = sleep(pause) => {}
+            }
+            for key in self.workers.keys().cloned().collect::<Vec<_>>() {
+                self.step(&key, Event::Tick);
+            }
+            if self.drained() {
+                return;
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Boot> {
+        self.workers.values().filter_map(|w| w.unit.deadline()).min()
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Apply(desired, answer) => self.apply(desired, answer),
+            Command::Restart(key, answer) => {
+                let _ = answer.send(self.restart(&key));
+            }
+            Command::Committed(acks) => {
+                for (source, up_to) in acks {
+                    if let Some(link) = self.workers.values().find(|w| w.launch == source).and_then(|w| w.link.as_ref()) {
+                        link.committed.send_replace(up_to);
+                    }
+                }
+            }
+            Command::Drain(answer) => {
+                self.draining = Some((answer, Vec::new()));
+                for key in self.workers.keys().cloned().collect::<Vec<_>>() {
+                    self.step(&key, Event::Stop);
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, desired: Arc<Desired>, answer: oneshot::Sender<Vec<(String, String)>>) {
+        if self.draining.is_some() {
+            return;
+        }
+        let before = self.desired.replace(Arc::clone(&desired));
+        self.generation += 1;
+        let (waiting, refusals) = mpsc::unbounded_channel();
+        let plans: BTreeMap<String, WorkerPlan> =
+            desired.workers.iter().map(|p| (p.key.as_str().to_owned(), p.clone())).collect();
+        for key in self.workers.keys().filter(|k| !plans.contains_key(*k)).cloned().collect::<Vec<_>>() {
+            if let Some(worker) = self.workers.get_mut(&key) {
+                worker.leaving = true;
+            }
+            self.step(&key, Event::Stop);
+            self.forget_if_gone(&key);
+        }
+        for (key, plan) in plans {
+            let changed = !before.as_deref().is_some_and(|b| same(b, &desired, &plan));
+            let generation = self.generation;
+            let worker = self.workers.entry(key.clone()).or_insert_with(|| Worker::new(plan.clone()));
+            worker.leaving = false;
+            worker.plan = plan;
+            if changed {
+                // Another configuration is another chance.
+                worker.budget.clear();
+                if worker.unit == Unit::Up {
+                    worker.answers.push((generation, waiting.clone()));
+                    worker.order(Order::Configure { generation, desired: Arc::clone(&desired), plan: worker.plan.clone() });
+                }
+            }
+            self.step(&key, Event::Want);
+            self.publish(&key);
+        }
+        drop(waiting);
+        tokio::spawn(collect(refusals, answer));
+    }
+
+    fn restart(&mut self, key: &str) -> bool {
+        let Some(worker) = self.workers.get_mut(key) else { return false };
+        worker.budget.clear();
+        if !worker.unit.is_gone() {
+            self.step(key, Event::Stop);
+        }
+        self.step(key, Event::Want);
+        true
+    }
+
+    fn heard(&mut self, inner: Inner) {
+        match inner {
+            Inner::Launched { key, launch, result } => self.launched(&key, launch, result),
+            Inner::Exited { key, launch, how } => self.exited(&key, launch, how),
+            Inner::News { key, launch, news } => self.news(&key, launch, news),
+        }
+    }
+
+    fn launched(&mut self, key: &str, launch: u64, result: Result<Launched, LaunchError>) {
+        let Some(worker) = self.workers.get_mut(key).filter(|w| w.launch == launch) else { return };
+        match result {
+            Err(error) => {
+                let how = format!("{:#}", anyhow::Error::new(error));
+                self.exited(key, launch, how);
+            }
+            Ok(Launched { mut child, identity, stream }) => {
+                if worker.kill_on_launch {
+                    identity.kill();
+                }
+                let pid = identity.pid;
+                worker.process = Some(identity);
+                worker.restarts += u64::from(std::mem::replace(&mut worker.started, true));
+                let say = self.say.clone();
+                let name = key.to_owned();
+                tokio::spawn(async move {
+                    let how = match child.wait().await {
+                        Ok(status) => in_words(status),
+                        Err(e) => format!("could not be waited for: {e}"),
+                    };
+                    let _ = say.send(Inner::Exited { key: name, launch, how });
+                });
+                let plan = worker.plan.clone();
+                let link = self.link(key, launch, stream);
+                let generation = self.generation;
+                if let Some(desired) = self.desired.clone() {
+                    let _ = link.orders.try_send(Order::Configure { generation, desired, plan });
+                }
+                if let Some(worker) = self.workers.get_mut(key) {
+                    worker.link = Some(link);
+                    if matches!(worker.unit, Unit::Draining { .. }) {
+                        worker.order(Order::Drain { within: self.tools.times.worker_drain });
+                    }
+                }
+                tracing::info!(worker = key, pid, "worker launched");
+                self.publish(key);
+            }
+        }
+    }
+
+    fn link(&self, key: &str, launch: u64, stream: tokio::net::UnixStream) -> LinkHandle {
+        let (orders, receive) = mpsc::channel(16);
+        let (committed, watch) = watch::channel(0);
+        let link = Link {
+            key: key.to_owned(),
+            source: launch,
+            build: self.tools.build.clone(),
+            instance: self.tools.instance.clone(),
+            epoch: self.tools.epoch,
+            board: Arc::clone(&self.tools.board),
+            journal: self.tools.journal.clone(),
+            committed: watch,
+            orders: receive,
+        };
+        let (say, name) = (self.say.clone(), key.to_owned());
+        let tell = move |news| {
+            let _ = say.send(Inner::News { key: name.clone(), launch, news });
+        };
+        LinkHandle { orders, committed, task: tokio::spawn(link.run(stream, tell)) }
+    }
+
+    fn exited(&mut self, key: &str, launch: u64, how: String) {
+        let Some(worker) = self.workers.get_mut(key).filter(|w| w.launch == launch) else { return };
+        worker.process = None;
+        worker.kill_on_launch = false;
+        worker.answers.clear();
+        if let Some(link) = worker.link.take() {
+            // What the worker sent before its end may still be in the socket: the link reads it and ends by itself.
+            drop(link.orders);
+            let mut task = link.task;
+            tokio::spawn(async move {
+                if tokio::time::timeout(Duration::from_secs(5), &mut task).await.is_err() {
+                    task.abort();
+                }
+            });
+        }
+        let wanted = matches!(worker.unit, Unit::Starting { .. } | Unit::Up);
+        worker.last_exit = Some(how.clone());
+        if wanted {
+            tracing::warn!(worker = key, how, "worker ended");
+        } else {
+            tracing::info!(worker = key, how, "worker ended");
+        }
+        self.record("worker_ended", key, &[("how", how.as_str().into()), ("wanted", wanted.into())]);
+        self.tools.board.worker_lost(key, &format!("worker {how}"));
+        self.step(key, Event::Exited);
+        self.publish(key);
+        self.forget_if_gone(key);
+    }
+
+    fn news(&mut self, key: &str, launch: u64, news: News) {
+        let Some(worker) = self.workers.get_mut(key).filter(|w| w.launch == launch) else { return };
+        match news {
+            News::Configured { generation, refused } => {
+                for (id, why) in &refused {
+                    tracing::error!(worker = key, what = id, why, "the worker refused a part of its configuration");
+                }
+                for (_, waiting) in worker.answers.extract_if(.., |(g, _)| *g <= generation) {
+                    for refusal in &refused {
+                        let _ = waiting.send(refusal.clone());
+                    }
+                }
+                if matches!(worker.unit, Unit::Starting { .. }) {
+                    self.record("worker_ready", key, &[]);
+                    self.step(key, Event::Ready);
+                    self.publish(key);
+                }
+            }
+            News::Drained { uncommitted } if uncommitted > 0 => {
+                tracing::warn!(worker = key, uncommitted, "worker left with readings that were not committed");
+            }
+            News::Drained { .. } => {}
+            News::Closed(why) => {
+                // A worker without its socket leaves; one that does not is of no use.
+                tracing::debug!(worker = key, why, "link closed");
+                if matches!(worker.unit, Unit::Up | Unit::Starting { .. })
+                    && let Some(process) = &worker.process
+                {
+                    worker.last_exit = Some(why);
+                    process.kill();
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, key: &str, event: Event) {
+        let Some(worker) = self.workers.get_mut(key) else { return };
+        let (next, actions) = worker.unit.step(event, Boot::now(), &self.tools.rules(), &mut worker.budget);
+        let moved = next != worker.unit;
+        worker.unit = next;
+        for action in actions {
+            self.act(key, action);
+        }
+        if moved {
+            self.publish(key);
+        }
+    }
+
+    fn act(&mut self, key: &str, action: Action) {
+        let Some(worker) = self.workers.get_mut(key) else { return };
+        match action {
+            Action::Launch => {
+                self.launches += 1;
+                worker.launch = self.launches;
+                worker.kill_on_launch = false;
+                let launch = Launch {
+                    key: key.to_owned(),
+                    protocol: worker.plan.protocol.to_owned(),
+                    run_dir: self.tools.run_dir.clone(),
+                };
+                let (say, key, number) = (self.say.clone(), key.to_owned(), self.launches);
+                tokio::spawn(async move {
+                    let result = launch.go().await;
+                    let _ = say.send(Inner::Launched { key, launch: number, result });
+                });
+            }
+            Action::Drain => worker.order(Order::Drain { within: self.tools.times.worker_drain }),
+            Action::Kill => {
+                match &worker.process {
+                    Some(process) => process.kill(),
+                    None => worker.kill_on_launch = true,
+                }
+                tracing::warn!(worker = key, "worker did not obey in time and is killed");
+                if let Some((_, killed)) = &mut self.draining {
+                    killed.push(key.to_owned());
+                }
+            }
+            Action::Tell(Verdict::Pause(pause)) => {
+                tracing::info!(worker = key, pause_ms = pause.as_millis(), "worker starts again after a pause");
+            }
+            Action::Tell(Verdict::GiveUp(cooldown)) => {
+                let minutes = cooldown.as_secs() / 60;
+                tracing::error!(worker = key, minutes, "worker failed too often: given up, tried once more after a cooldown");
+                self.record("worker_gave_up", key, &[("cooldown_s", cooldown.as_secs().into())]);
+            }
+        }
+    }
+
+    fn record(&self, event: &'static str, key: &str, more: &[(&'static str, serde_json::Value)]) {
+        let fields = std::iter::once(("worker", key.into())).chain(more.iter().cloned());
+        // An event that does not fit is in the log and in status all the same.
+        let _ = self.tools.journal.append(Batch::event(event, fields));
+    }
+
+    fn publish(&self, key: &str) {
+        let Some(worker) = self.workers.get(key) else { return };
+        self.tools.board.set_worker(WorkerStatus {
+            key: key.to_owned(),
+            protocol: worker.plan.protocol.to_owned(),
+            state: worker.unit.state(&worker.budget),
+            pid: worker.process.as_ref().map(|p| p.pid),
+            restarts: worker.restarts,
+            last_exit: worker.last_exit.clone(),
+            adopted: false,
+            last_success: None,
+            uncommitted: 0,
+        });
+    }
+
+    fn forget_if_gone(&mut self, key: &str) {
+        if self.workers.get(key).is_some_and(|w| w.leaving && w.unit.is_gone()) {
+            self.workers.remove(key);
+            self.tools.board.remove_worker(key);
+        }
+    }
+
+    fn drained(&mut self) -> bool {
+        if self.draining.is_none() || !self.workers.values().all(|w| w.unit.is_gone()) {
+            return false;
+        }
+        if let Some((answer, killed)) = self.draining.take() {
+            let _ = answer.send(killed);
+        }
+        true
+    }
+}
+
+impl Worker {
+    fn new(plan: WorkerPlan) -> Self {
+        Self {
+            plan,
+            unit: Unit::Down,
+            budget: Budget::default(),
+            launch: 0,
+            process: None,
+            kill_on_launch: false,
+            link: None,
+            restarts: 0,
+            started: false,
+            last_exit: None,
+            leaving: false,
+            answers: Vec::new(),
+        }
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(link) = &self.link
+            && let Err(e) = link.orders.try_send(order)
+        {
+            // Sixteen orders wait: the worker does not listen, and its deadlines will end it.
+            tracing::warn!(worker = self.plan.key.as_str(), error = %e, "order not taken");
+        }
+    }
+}
+
+/// True when a worker runs the same under both.
+fn same(before: &Desired, after: &Desired, plan: &WorkerPlan) -> bool {
+    let find = |d: &Desired, key: &WorkerKey| d.workers.iter().find(|p| p.key == *key).cloned();
+    let Some(old) = find(before, &plan.key) else { return false };
+    let handles = |d: &Desired, p: &WorkerPlan| -> Vec<u32> {
+        let ids = p.connections.iter().filter_map(|i| d.manifest.connections.get(*i));
+        ids.flat_map(|c| &c.config.stations).map(|s| d.handle(&s.id)).collect()
+    };
+    before.connections(&old) == after.connections(plan) && handles(before, &old) == handles(after, plan)
+}
+
+/// Gathers what workers refused until each has answered or ended, at most for a while.
+async fn collect(mut refusals: mpsc::UnboundedReceiver<(String, String)>, answer: oneshot::Sender<Vec<(String, String)>>) {
+    let mut all = Vec::new();
+    let _ = tokio::time::timeout(timeouts::WORKER_START, async {
+        while let Some(refusal) = refusals.recv().await {
+            all.push(refusal);
+        }
+    })
+    .await;
+    let _ = answer.send(all);
+}
