@@ -1,1 +1,4 @@
-//! See the layer diagram in the crate's root.
+//! The manifest: read ([`load`]), checked against the protocols of this build, and turned into a model that is always
+//! valid ([`model`]).
+
+pub mod model;
