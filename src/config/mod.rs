@@ -2,3 +2,16 @@
 //! valid ([`model`]).
 
 pub mod model;
+
+mod check;
+mod connections;
+mod lines;
+mod pieces;
+mod points;
+mod settings;
+mod stations;
+mod syntax;
+mod tables;
+pub mod timeouts;
+mod units;
+mod uplinks;

@@ -269,13 +269,34 @@ pub struct AlarmLevels {
     pub debounce: u32,
 }
 
-/// One of `[[alarm_rules]]`: kept as written, since nothing acts on it yet.
+/// One of `[[alarm_rules]]`: a level of one point, told from outside its station.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AlarmRule {
     /// Its id, unique among the rules.
     pub id: Box<str>,
-    /// The whole table, as JSON.
-    pub body: serde_json::Value,
+    /// The station's id.
+    pub station: Box<str>,
+    /// The point's name.
+    pub point: Box<str>,
+    /// Which level it raises.
+    pub level: AlarmLevel,
+    /// Where, in engineering units.
+    pub threshold: f64,
+}
+
+/// A level of ISA-18.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AlarmLevel {
+    /// Low-low.
+    LowLow,
+    /// Low.
+    Low,
+    /// High.
+    High,
+    /// High-high.
+    HighHigh,
+    /// Rate of change.
+    RateOfChange,
 }
 
 /// Which connections a worker serves, as places in [`Manifest::connections`].
