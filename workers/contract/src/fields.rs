@@ -26,19 +26,61 @@ pub struct Fault {
 pub struct Faults {
     list: Vec<Fault>,
     more: usize,
+    base: usize,
+    partial: bool,
 }
 
 impl Faults {
     /// So many faults are kept; the rest is counted.
     pub const MAX: usize = 1000;
 
+    /// Hints that compare a word with many others are given while fewer faults than this were told.
+    pub const MAX_NEAREST: usize = 100;
+
     /// Adds a fault.
     pub fn push(&mut self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) {
         if self.list.len() < Self::MAX {
-            self.list.push(Fault { span, message: message.into(), hint });
+            let span = span.start + self.base..span.end + self.base;
+            self.list.push(Fault { span, message: printable(message.into()), hint: hint.map(printable) });
         } else {
             self.more += 1;
         }
+    }
+
+    /// Adds a fault about something that is not there. Where the text has errors of syntax, what seems missing may
+    /// only be unreadable: it is not told then.
+    pub fn push_absence(&mut self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+        if !self.partial {
+            self.push(span, message, hint);
+        }
+    }
+
+    /// Tells that parts of the text could not be read, see [`Faults::push_absence`].
+    pub fn set_partial(&mut self, partial: bool) {
+        self.partial = partial;
+    }
+
+    /// True when parts of the text could not be read.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.partial
+    }
+
+    /// From here on spans count from this byte of the text: what is read is a piece of it.
+    pub fn set_base(&mut self, base: usize) {
+        self.base = base;
+    }
+
+    /// A span of the piece that is being read, as a span of the whole text.
+    #[must_use]
+    pub fn absolute(&self, span: &Range<usize>) -> Range<usize> {
+        span.start + self.base..span.end + self.base
+    }
+
+    /// The nearest of the known words, as a hint; none once so many faults were told that the search would take long.
+    #[must_use]
+    pub fn nearest<'k>(&self, word: &str, known: impl Iterator<Item = &'k str>) -> Option<String> {
+        (self.list.len() < Self::MAX_NEAREST).then(|| nearest(word, known)).flatten().map(did_you_mean)
     }
 
     /// True when there is none.
@@ -67,6 +109,7 @@ pub struct Fields<'a> {
     span: Range<usize>,
     what: Cow<'a, str>,
     known: Vec<&'static str>,
+    all_known: bool,
     faults: &'a mut Faults,
 }
 
@@ -92,7 +135,7 @@ impl<'a> Fields<'a> {
         what: impl Into<Cow<'a, str>>,
         faults: &'a mut Faults,
     ) -> Self {
-        Self { table, span, what: what.into(), known: Vec::new(), faults }
+        Self { table, span, what: what.into(), known: Vec::new(), all_known: false, faults }
     }
 
     /// Names the table anew, once its id is known.
@@ -123,6 +166,12 @@ impl<'a> Fields<'a> {
         self.faults
     }
 
+    /// True when the table has the key, whatever its value. The key does not count as taken by that.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.table.get(key).is_some()
+    }
+
     /// Reports a fault at a place, with the table's name before the message.
     pub fn fault(&mut self, span: Range<usize>, message: impl AsRef<str>, hint: impl Into<Option<String>>) {
         let message = format!("{}: {}", self.what, message.as_ref());
@@ -138,6 +187,11 @@ impl<'a> Fields<'a> {
     /// Marks keys as known without reading them.
     pub fn know(&mut self, keys: &[&'static str]) {
         self.known.extend_from_slice(keys);
+    }
+
+    /// Marks every key as known: nobody can tell yet whose they are.
+    pub fn know_all(&mut self) {
+        self.all_known = true;
     }
 
     /// Where a key's value stands, or else the table.
@@ -188,16 +242,19 @@ impl<'a> Fields<'a> {
     /// A whole number within bounds, both included.
     pub fn integer(&mut self, key: &'static str, bounds: std::ops::RangeInclusive<i64>) -> Option<Located<i64>> {
         let value = self.take(key)?;
-        let Some(number) = whole(value.get_ref()) else {
+        let DeValue::Integer(written) = value.get_ref() else {
             self.wrong_type(key, value.span(), "a whole number", value.get_ref());
             return None;
         };
-        if !bounds.contains(&number) {
-            let hint = format!("use a number from {} to {}", bounds.start(), bounds.end());
-            self.fault(value.span(), format!("`{key}` = {number} is out of range"), hint);
-            return None;
+        match whole(value.get_ref()) {
+            Some(number) if bounds.contains(&number) => Some(Located { value: number, span: value.span() }),
+            // Out of the bounds, or of 64 bits even.
+            _ => {
+                let hint = format!("use a number from {} to {}", bounds.start(), bounds.end());
+                self.fault(value.span(), format!("`{key}` = {written} is out of range"), hint);
+                None
+            }
         }
-        Some(Located { value: number, span: value.span() })
     }
 
     /// A finite number, whole or not.
@@ -254,13 +311,14 @@ impl<'a> Fields<'a> {
 
     /// Reports a key that must be there.
     pub fn missing(&mut self, key: &str) {
-        self.fault(self.span.clone(), format!("`{key}` is missing"), format!("add a line `{key} = …`"));
+        let message = format!("{}: `{key}` is missing", self.what);
+        self.faults.push_absence(self.span.clone(), message, Some(format!("add a line `{key} = …`")));
     }
 
     /// Reports a value of the wrong type.
     pub fn wrong_type(&mut self, key: &str, span: Range<usize>, wanted: &str, got: &DeValue<'_>) {
         let hint = match got {
-            DeValue::String(s) if wanted != "a string" => Some(format!("write it without quotes: {key} = {s}")),
+            DeValue::String(s) if unquoted_fits(s, wanted) => Some(format!("write it without quotes: {key} = {s}")),
             DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) if wanted == "a string" => {
                 Some("put it in double quotes".to_owned())
             }
@@ -271,15 +329,50 @@ impl<'a> Fields<'a> {
 
     /// Ends the reading: each key that nobody took is a fault.
     pub fn finish(mut self) {
+        if self.all_known {
+            return;
+        }
         for (key, _) in self.table {
             let name = key.get_ref();
             if self.known.iter().any(|k| k == name) {
                 continue;
             }
-            let hint = suggest(name, &self.known);
+            let hint = (self.faults.list.len() < Faults::MAX).then(|| suggest(name, &self.known)).flatten();
             self.fault(key.span(), format!("unknown key `{name}`"), hint);
         }
     }
+}
+
+/// True when a string would be what was wanted if it had no quotes.
+fn unquoted_fits(s: &str, wanted: &str) -> bool {
+    match wanted {
+        "a whole number" => s.parse::<i64>().is_ok(),
+        "a number" => s.parse::<f64>().is_ok_and(f64::is_finite),
+        "true or false" => matches!(s, "true" | "false"),
+        _ => false,
+    }
+}
+
+/// A message that is safe on a terminal: what it quotes from the manifest is cut, and control characters are escaped.
+fn printable(message: String) -> String {
+    const LONGEST: usize = 400;
+    let plain = message.len() <= LONGEST && !message.chars().any(char::is_control);
+    if plain {
+        return message;
+    }
+    let mut out = String::with_capacity(LONGEST + 8);
+    for c in message.chars() {
+        if out.len() >= LONGEST {
+            out.push('…');
+            break;
+        }
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 fn type_name(value: &DeValue<'_>) -> &'static str {
@@ -313,14 +406,96 @@ pub fn real(value: &DeValue<'_>) -> Option<f64> {
 /// A hint for a word that is not in a set: the nearest one when it is near, else the whole set when it is small.
 #[must_use]
 pub fn suggest(word: &str, known: &[&str]) -> Option<String> {
-    let near = known
-        .iter()
-        .map(|k| (strsim::damerau_levenshtein(&word.to_lowercase(), &k.to_lowercase()), *k))
-        .filter(|(d, k)| *d <= 1 + k.len().min(word.len()) / 4)
-        .min_by_key(|(d, _)| *d);
-    match near {
-        Some((_, k)) => Some(format!("did you mean `{k}`?")),
+    match nearest(word, known.iter().copied()) {
+        Some(near) => Some(did_you_mean(near)),
         None if !known.is_empty() && known.len() <= 24 => Some(format!("known here: {}", known.join(", "))),
         None => None,
+    }
+}
+
+fn did_you_mean(word: &str) -> String {
+    format!("did you mean `{word}`?")
+}
+
+/// The nearest word of a set, when one is near enough to be meant.
+fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    // The distance takes time by the product of the lengths, and nobody mistypes a word into one so long.
+    const LONGEST: usize = 80;
+    if word.len() > LONGEST {
+        return None;
+    }
+    let lower = word.to_lowercase();
+    known
+        .filter_map(|k| {
+            let allowed = 1 + k.len().min(word.len()) / 4;
+            if k.len() > LONGEST || k.len().abs_diff(word.len()) > 2 * allowed {
+                return None;
+            }
+            let distance = strsim::damerau_levenshtein(&lower, &k.to_lowercase());
+            (distance <= allowed).then_some((distance, k))
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, k)| k)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, reader: impl FnOnce(&mut Fields<'_>)) -> Vec<Fault> {
+        let table = DeTable::parse(text).unwrap();
+        let mut faults = Faults::default();
+        let mut fields = Fields::new(&table, "thing", &mut faults);
+        reader(&mut fields);
+        fields.finish();
+        faults.into_sorted().0
+    }
+
+    #[test]
+    fn an_unknown_key_names_the_nearest_known_one() {
+        let faults = read("prot = 1", |f| {
+            f.integer("port", 1..=65535);
+        });
+        assert_eq!(faults[0].message, "thing: unknown key `prot`");
+        assert_eq!(faults[0].hint.as_deref(), Some("did you mean `port`?"));
+        assert_eq!(faults[0].span, 0..4);
+    }
+
+    #[test]
+    fn a_number_past_64_bits_is_out_of_range_and_not_of_a_wrong_type() {
+        let faults = read("port = 99999999999999999999", |f| {
+            f.integer("port", 1..=65535);
+        });
+        assert_eq!(faults[0].message, "thing: `port` = 99999999999999999999 is out of range");
+    }
+
+    #[test]
+    fn a_quoted_number_is_told_to_lose_its_quotes_and_other_text_is_not() {
+        let port = |text: &str| {
+            read(text, |f| {
+                f.integer("port", 1..=65535);
+            })
+            .remove(0)
+        };
+        assert_eq!(port("port = \"502\"").hint.as_deref(), Some("write it without quotes: port = 502"));
+        assert_eq!(port("port = \"high\"").hint, None);
+    }
+
+    #[test]
+    fn what_is_quoted_is_bounded_and_safe_on_a_terminal() {
+        let long = "x".repeat(5000);
+        let faults = read(&format!("\"a\\u001b[2J\" = 1\n{long} = 2"), |_| {});
+        assert_eq!(faults[0].message, "thing: unknown key `a\\u{1b}[2J`");
+        assert!(faults[1].message.len() < 500);
+    }
+
+    #[test]
+    fn faults_are_bounded_and_the_rest_is_counted() {
+        let mut faults = Faults::default();
+        for i in 0..Faults::MAX + 5 {
+            faults.push(i..i, "f", None);
+        }
+        let (list, more) = faults.into_sorted();
+        assert_eq!((list.len(), more), (Faults::MAX, 5));
     }
 }
