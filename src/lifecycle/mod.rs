@@ -7,3 +7,4 @@
 
 pub mod probes;
 pub mod readiness;
+pub mod unix_socket;
