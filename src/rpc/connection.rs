@@ -1,0 +1,308 @@
+//! One connection of the server.
+//!
+//! Tasks: this one reads frames, runs calls and hands their answers to the writer; the writer ends when all senders are
+//! gone or its peer takes nothing for the write deadline; one for each subscription moves journal lines to the writer,
+//! and ends with the subscription or the connection. The queue to the writer is bounded: when it is full, this task stops
+//! reading, and subscriptions lose their oldest lines in the hub.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use bytes::{Buf, Bytes};
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use serde_json::json;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::JoinSet,
+    time::{Duration, Instant, sleep_until, timeout},
+};
+
+use super::{
+    api::{Refusal, Subscription, Topic},
+    frame::{Frames, TooLong},
+    message::{Answer, Call, Id, Incoming, RpcError, batch_frame, code, notification, parse},
+    methods,
+    server::Shared,
+};
+
+/// Frames that wait for the writer.
+const QUEUE: usize = 16;
+/// How long what a peer still sends after a fault is read and thrown away, so that it can read why.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What came of a frame: the bytes to send, and the streams to start after that.
+struct Handled {
+    frame: Option<Bytes>,
+    streams: Vec<(Subscription, OwnedSemaphorePermit)>,
+}
+
+/// Why reading ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The peer sends no more, or is gone.
+    Peer,
+    /// The peer broke the framing or was silent for too long.
+    Fault,
+    /// The server drains.
+    Drain,
+}
+
+struct Connection {
+    shared: Shared,
+    frames: Frames,
+    work: FuturesUnordered<BoxFuture<'static, Handled>>,
+    streams: JoinSet<()>,
+    slots: Arc<Semaphore>,
+    out: mpsc::Sender<Bytes>,
+}
+
+/// Serves one connection to its end.
+pub(super) async fn run<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stream: S, shared: Shared) {
+    let (mut read, write) = tokio::io::split(stream);
+    let (out, queue) = mpsc::channel(QUEUE);
+    let stall = shared.limits.write;
+    let writer = tokio::spawn(write_loop(write, queue, stall));
+    let mut connection = Connection {
+        frames: Frames::new(shared.limits.frame_bytes),
+        work: FuturesUnordered::new(),
+        streams: JoinSet::new(),
+        slots: Arc::new(Semaphore::new(shared.limits.subscriptions)),
+        out,
+        shared,
+    };
+    let ended = connection.read_loop(&mut read).await;
+    connection.finish(ended).await;
+    // The writer ends by itself: each write has its deadline and the queue takes nothing new.
+    let _ = writer.await;
+    if ended == Ended::Fault {
+        let mut waste = [0; 8192];
+        let _ = timeout(LINGER, async { while read.read(&mut waste).await.is_ok_and(|n| n > 0) {} }).await;
+    }
+}
+
+impl Connection {
+    async fn read_loop<R: AsyncRead + Unpin>(&mut self, read: &mut R) -> Ended {
+        let mut last = Instant::now();
+        let mut begun = None;
+        loop {
+            match self.take_frames() {
+                Ok(0) => {}
+                Ok(_) => last = Instant::now(),
+                Err(e) => {
+                    let answer = Answer::refuse(Id::NULL, code::INVALID_REQUEST, e.to_string());
+                    let _ = self.out.send(answer.into_frame()).await;
+                    return Ended::Fault;
+                }
+            }
+            while self.streams.try_join_next().is_some() {}
+            let room = self.work.len() < self.shared.limits.in_flight;
+            begun = if room && self.frames.is_partial() { begun.or(Some(Instant::now())) } else { None };
+            let (wait_until, quiet) = self.patience(last, begun);
+            tokio::select! {
+                biased;
+                () = self.shared.drain.cancelled() => return Ended::Drain,
+                () = self.out.closed() => return Ended::Peer,
+                Some(handled) = self.work.next() => {
+                    last = Instant::now();
+                    if self.deliver(handled).await.is_err() { return Ended::Peer }
+                }
+                got = read.read_buf(self.frames.buffer()), if room => match got {
+                    Ok(0) | Err(_) => return Ended::Peer,
+                    Ok(_) => {}
+                },
+                () = sleep_until(wait_until), if quiet => {
+                    let answer = Answer::refuse(Id::NULL, code::DEADLINE, "closed: nothing whole came for too long");
+                    let _ = self.out.send(answer.into_frame()).await;
+                    return Ended::Fault;
+                }
+            }
+        }
+    }
+
+    /// Until when the peer may be silent, and whether that holds at present.
+    fn patience(&self, last: Instant, begun: Option<Instant>) -> (Instant, bool) {
+        match begun {
+            Some(begun) => (begun + self.shared.limits.frame, true),
+            None => (last + self.shared.limits.idle, self.work.is_empty() && self.streams.is_empty()),
+        }
+    }
+
+    /// Starts the whole frames that have come, up to the bound on what is in flight.
+    fn take_frames(&mut self) -> Result<usize, TooLong> {
+        let mut taken = 0;
+        while self.work.len() < self.shared.limits.in_flight {
+            let Some(frame) = self.frames.next_frame()? else { break };
+            self.work.push(handle(frame, self.shared.clone(), Arc::clone(&self.slots)).boxed());
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    /// The answer first, then the streams that it promised.
+    async fn deliver(&mut self, handled: Handled) -> Result<(), mpsc::error::SendError<Bytes>> {
+        if let Some(frame) = handled.frame {
+            self.out.send(frame).await?;
+        }
+        for (subscription, permit) in handled.streams {
+            let (out, drain) = (self.out.clone(), self.shared.drain.clone());
+            self.streams.spawn(async move {
+                tokio::select! {
+                    () = stream(subscription, &out) => {}
+                    () = drain.cancelled() => ended(&out, "this instance is draining").await,
+                }
+                drop(permit);
+            });
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self, ended: Ended) {
+        match ended {
+            // A last call may come without its line feed before the peer closes its half.
+            Ended::Peer => {
+                while let Ok(1..) = self.take_frames() {
+                    while let Some(handled) = self.work.next().await {
+                        if self.deliver(handled).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+                if let Some(frame) = self.frames.finish() {
+                    self.work.push(handle(frame, self.shared.clone(), Arc::clone(&self.slots)).boxed());
+                }
+            }
+            Ended::Drain => {
+                while let Ok(Some(frame)) = self.frames.next_frame() {
+                    if let Some(frame) = refuse_all(&frame)
+                        && self.out.send(frame).await.is_err()
+                    {
+                        return;
+                    }
+                }
+            }
+            Ended::Fault => {}
+        }
+        while let Some(handled) = self.work.next().await {
+            if self.deliver(handled).await.is_err() {
+                return;
+            }
+        }
+        if ended == Ended::Drain {
+            while self.streams.join_next().await.is_some() {}
+        }
+    }
+}
+
+async fn handle(frame: Bytes, shared: Shared, slots: Arc<Semaphore>) -> Handled {
+    let mut streams = Vec::new();
+    let frame = match parse(&frame) {
+        Incoming::Single(one) => answer(one, &shared, &slots, &mut streams).await.map(Answer::into_frame),
+        Incoming::Batch(calls) => {
+            let mut answers = Vec::with_capacity(calls.len());
+            for call in calls {
+                answers.extend(answer(call, &shared, &slots, &mut streams).await);
+            }
+            batch_frame(answers)
+        }
+    };
+    Handled { frame, streams }
+}
+
+/// Runs one call. `None` for a notification.
+async fn answer(
+    call: Result<Call, Box<Answer>>,
+    shared: &Shared,
+    slots: &Arc<Semaphore>,
+    streams: &mut Vec<(Subscription, OwnedSemaphorePermit)>,
+) -> Option<Answer> {
+    let Call { id, method, params } = match call {
+        Ok(call) => call,
+        Err(answer) => return Some(*answer),
+    };
+    let run = AssertUnwindSafe(methods::run(shared.instance.as_ref(), &method, params)).catch_unwind();
+    let outcome = match timeout(shared.limits.request, run).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_panic)) => {
+            tracing::error!(method, "a control request panicked");
+            Err(RpcError::new(code::INTERNAL, "internal error; the supervisor's log has more"))
+        }
+        Err(_) => {
+            let seconds = shared.limits.request.as_secs_f64();
+            Err(RpcError::new(code::DEADLINE, format!("{method} took longer than {seconds} s")))
+        }
+    };
+    let outcome = outcome.and_then(|done| {
+        if let Some(subscription) = done.subscription {
+            let limit = shared.limits.subscriptions as u64;
+            let permit = Arc::clone(slots)
+                .try_acquire_owned()
+                .map_err(|_| Refusal::TooMany { what: "subscriptions of one connection".into(), limit })?;
+            streams.push((subscription, permit));
+        }
+        Ok(done.result)
+    });
+    id.map(|id| Answer { id, outcome })
+}
+
+/// The answer to a frame that came too late.
+fn refuse_all(frame: &[u8]) -> Option<Bytes> {
+    let refuse = |one: Result<Call, Box<Answer>>| match one {
+        Ok(call) => call.id.map(|id| Answer { id, outcome: Err(Refusal::Draining.into()) }),
+        Err(answer) => Some(*answer),
+    };
+    match parse(frame) {
+        Incoming::Single(one) => refuse(one).map(Answer::into_frame),
+        Incoming::Batch(calls) => batch_frame(calls.into_iter().filter_map(refuse).collect()),
+    }
+}
+
+/// Moves journal lines of a subscription to the writer.
+async fn stream(mut subscription: Subscription, out: &mpsc::Sender<Bytes>) {
+    while let Some(delivery) = subscription.next().await {
+        if delivery.lost > 0 {
+            let params = json!({ "method": subscription.topic().method(), "lost": delivery.lost });
+            if out.send(notification("Subscription.Lost", &params)).await.is_err() {
+                return;
+            }
+        }
+        let frames = wrap(subscription.topic(), &delivery.lines);
+        if !frames.is_empty() && out.send(frames).await.is_err() {
+            return;
+        }
+    }
+    ended(out, "this instance commits no records any more").await;
+}
+
+async fn ended(out: &mpsc::Sender<Bytes>, why: &str) {
+    let _ = out.send(notification("Subscription.Ended", &json!({ "why": why }))).await;
+}
+
+/// Notifications of the lines that the topic wants. A line goes in as it stands, since its checksum is over its bytes.
+fn wrap(topic: &Topic, lines: &[u8]) -> Bytes {
+    let mut frames = Vec::new();
+    for line in lines.split(|b| *b == b'\n').filter(|line| topic.wants(line)) {
+        frames.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"");
+        frames.extend_from_slice(topic.method().as_bytes());
+        frames.extend_from_slice(b"\",\"params\":");
+        frames.extend_from_slice(line);
+        frames.extend_from_slice(b"}\n");
+    }
+    frames.into()
+}
+
+/// Writes frames in turn. Ends when a peer takes not one byte for `stall`.
+async fn write_loop<W: AsyncWrite + Unpin>(mut write: W, mut queue: mpsc::Receiver<Bytes>, stall: Duration) {
+    while let Some(mut frame) = queue.recv().await {
+        while !frame.is_empty() {
+            match timeout(stall, write.write(&frame)).await {
+                Ok(Ok(n)) if n > 0 => frame.advance(n),
+                Ok(Ok(_) | Err(_)) => return,
+                Err(_) => {
+                    tracing::info!("control connection closed: its peer takes nothing");
+                    return;
+                }
+            }
+        }
+    }
+    let _ = timeout(stall, write.shutdown()).await;
+}
