@@ -6,8 +6,8 @@ use worker_contract::Protocol;
 #[must_use]
 pub fn protocols() -> &'static [&'static dyn Protocol] {
     &[
-        // #[cfg(feature = "modbus")]
-        // &worker_modbus::Modbus,
+        #[cfg(feature = "modbus")]
+        &worker_modbus::Modbus,
     ]
 }
 

@@ -4,16 +4,19 @@
 //! | --- | --- |
 //! | [`file`](mod@file) | [`FileLock`]: a lock on a file, released by the kernel when its holder dies |
 //! | [`process`] | a process by pid and start time, and how to end it without hitting another one |
+//! | [`owner`] | whose a lock is, so that a holder that hangs can be ended |
 //! | [`registry`] | the instances on this device |
 //! | [`identity`] | the node's and the journal's ids, made once |
 
 pub mod file;
 pub mod identity;
+pub mod owner;
 pub mod process;
 pub mod registry;
 
 pub use file::{FileGuard, FileLock, LockError};
 pub use identity::{Identity, IdentityError};
+pub use owner::{OwnerError, end_owner, write_owner};
 pub use process::{Ended, Process};
 pub use registry::{Registered, Registration, Registry, RegistryError};
 

@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::coordination::{FileLock, LockError, end_owner};
+use crate::coordination::{Attempt, CoordinationLock, FileLock, LockError, end_owner};
 
 /// A survivor sees its supervisor's end and leaves by itself within this time; later it is ended.
 const SURVIVOR_LEAVES: Duration = Duration::from_secs(8);
@@ -43,14 +43,8 @@ pub enum LaunchError {
     #[error("cannot start the worker process")]
     Spawn(#[source] io::Error),
     /// The lock cannot be looked at.
-    #[error("cannot look at the lock {path}")]
-    Lock {
-        /// The lock.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: LockError,
-    },
+    #[error("the worker's lock")]
+    Lock(#[source] LockError),
     /// An earlier worker of this key lives on and cannot be ended.
     #[error("an earlier worker holds {path} and could not be ended: {why}")]
     Survivor {
@@ -161,11 +155,10 @@ impl Launch {
 async fn is_free(path: &Path, within: Duration) -> Result<bool, LaunchError> {
     let deadline = Instant::now() + within;
     loop {
-        match FileLock::try_acquire(path) {
-            Ok(Some(_)) => return Ok(true),
-            Ok(None) if Instant::now() < deadline => sleep(SURVIVOR_LOOK).await,
-            Ok(None) => return Ok(false),
-            Err(source) => return Err(LaunchError::Lock { path: path.to_owned(), source }),
+        match FileLock::new(path).try_acquire().map_err(LaunchError::Lock)? {
+            Attempt::Acquired(_) => return Ok(true),
+            Attempt::Held if Instant::now() < deadline => sleep(SURVIVOR_LOOK).await,
+            Attempt::Held => return Ok(false),
         }
     }
 }

@@ -9,13 +9,13 @@ use std::{
 
 use worker_contract::{DriverError, Reason, Resource};
 
-use crate::coordination::FileLock;
+use crate::coordination::{Attempt, CoordinationLock, FileGuard, FileLock};
 
 /// The locks of one connection, shared by its lanes and held as long as any of them lives.
 #[derive(Debug)]
 pub struct Gate {
     wanted: Vec<(Resource, PathBuf)>,
-    held: Mutex<Vec<FileLock>>,
+    held: Mutex<Vec<FileGuard>>,
 }
 
 impl Gate {
@@ -33,11 +33,12 @@ impl Gate {
     pub fn pass(&self) -> Result<(), DriverError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((resource, path)) = self.wanted.get(held.len()) {
-            let lock = FileLock::try_acquire(path)
+            let lock = FileLock::new(path)
+                .try_acquire()
                 .map_err(|e| DriverError::reconnect(Reason::Disconnected, format!("lock of {}: {e}", resource.0)))?;
             match lock {
-                Some(lock) => held.push(lock),
-                None => {
+                Attempt::Acquired(lock) => held.push(lock),
+                Attempt::Held => {
                     let detail = format!("{} is in use by another process, which holds {}", resource.0, path.display());
                     return Err(DriverError::reconnect(Reason::Disconnected, detail));
                 }

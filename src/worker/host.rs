@@ -18,7 +18,7 @@ use tokio::{
 use worker_contract::{ConnectionConfig, Protocol, StationConfig};
 
 use crate::{
-    coordination::{FileLock, LockError},
+    coordination::{Attempt, CoordinationLock, FileGuard, FileLock, LockError, OwnerError, write_owner},
     worker::{
         lane::Shared,
         lanes::Lanes,
@@ -56,14 +56,11 @@ pub enum HostError {
         path: PathBuf,
     },
     /// The lock cannot be used.
-    #[error("cannot lock {path}")]
-    Lock {
-        /// The lock.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: LockError,
-    },
+    #[error("the worker's lock")]
+    Lock(#[source] LockError),
+    /// The lock's file cannot be written.
+    #[error("the worker's lock")]
+    Owner(#[source] OwnerError),
     /// Standard input is not the socket that a supervisor hands over.
     #[error("standard input is no listening socket: a worker is started by its supervisor, not by hand")]
     Socket(#[source] io::Error),
@@ -120,17 +117,14 @@ pub async fn run(protocol: &'static dyn Protocol, options: HostOptions) -> Resul
 }
 
 /// Takes the worker's lock and writes into it whose it is, so that a leader can end a worker that hangs.
-fn lock(dir: &Path, key: &str) -> Result<FileLock, HostError> {
+fn lock(dir: &Path, key: &str) -> Result<FileGuard, HostError> {
     let path = dir.join(format!("{key}.lock"));
-    match FileLock::try_acquire(&path) {
-        Ok(Some(lock)) => {
-            if let Err(source) = lock.write_owner() {
-                return Err(HostError::Lock { path, source });
-            }
-            Ok(lock)
+    match FileLock::new(&path).try_acquire().map_err(HostError::Lock)? {
+        Attempt::Acquired(guard) => {
+            write_owner(&guard).map_err(HostError::Owner)?;
+            Ok(guard)
         }
-        Ok(None) => Err(HostError::Running { path }),
-        Err(source) => Err(HostError::Lock { path, source }),
+        Attempt::Held => Err(HostError::Running { path }),
     }
 }
 
