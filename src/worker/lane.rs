@@ -215,10 +215,11 @@ impl Lane {
                 continue;
             };
             tokio::select! {
-                command = commands.recv() => match command {
-                    Some(command) if lane.obey(command).is_continue() => {}
-                    _ => return lane.close().await,
-                },
+                command = commands.recv() => {
+                    if command.is_none_or(|command| lane.obey(command).is_break()) {
+                        return lane.close().await;
+                    }
+                }
                 () = sleep(until) => {}
             }
         }

@@ -100,7 +100,8 @@ impl Schedule {
         // On the grid, so that a late poll does not shift those after it.
         let ticks = u32::try_from(missed + 1).unwrap_or(u32::MAX);
         entry.due = if entry.interval.is_zero() || probe {
-            now.plus(entry.interval)
+            // A moment later than those that are due already, so that stations without an interval take turns.
+            now.plus(entry.interval.max(Duration::from_nanos(1)))
         } else {
             entry.due.plus(entry.interval.saturating_mul(ticks))
         };

@@ -239,7 +239,7 @@ impl Writer {
     /// # Errors
     /// When the socket fails.
     pub async fn flush(&mut self) -> Result<(), WireError> {
-        self.frames.flush().await.map_err(WireError::Io)
+        SinkExt::<Bytes>::flush(&mut self.frames).await.map_err(WireError::Io)
     }
 }
 
