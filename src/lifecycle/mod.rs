@@ -4,7 +4,16 @@
 //! | --- | --- |
 //! | [`readiness`] | latches, health of the parts, and the pure rule of `/readyz` |
 //! | [`probes`] | the HTTP application of `/healthz`, `/readyz`, `/leader`, `/metrics` |
+//! | [`signals`] | what each signal orders |
+//! | [`drain`] | ordered hooks under one deadline |
+//! | [`listen`], [`inherited`], [`unix_socket`] | listeners: the service manager's, or bound here |
+//! | [`notify`] | words to the service manager |
 
+pub mod drain;
+pub mod inherited;
+pub mod listen;
+pub mod notify;
 pub mod probes;
 pub mod readiness;
+pub mod signals;
 pub mod unix_socket;
