@@ -1,0 +1,95 @@
+//! `sensor-poll run`: a supervisor.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::exit::Exit;
+use crate::{
+    config,
+    lifecycle::listen::Addr,
+    supervisor::{
+        listeners::Http,
+        run::{self, Ended, RunOptions},
+    },
+};
+
+/// Where instances of one device meet when nothing else is said.
+pub const DEFAULT_RUN_DIR: &str = "/run/sensor-poll";
+/// Where the journal is when nothing else is said.
+pub const DEFAULT_STATE_DIR: &str = "/var/lib/sensor-poll";
+
+/// A supervisor's settings of the process; what it polls stands in the manifest.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The manifest: what to poll
+    #[arg(long, value_name = "FILE")]
+    pub manifest: PathBuf,
+    /// This instance's id; two instances of one device have different ones
+    #[arg(long, env = "SENSOR_POLL_INSTANCE", default_value = "a", value_name = "ID", value_parser = instance_id)]
+    pub instance: String,
+    /// Where journal, checkpoint and ids are kept
+    #[arg(long, env = "STATE_DIRECTORY", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
+    pub state_dir: PathBuf,
+    /// Where lease, locks and sockets are, shared by the instances of one device
+    #[arg(long, env = "RUNTIME_DIRECTORY", default_value = DEFAULT_RUN_DIR, value_name = "DIR")]
+    pub run_dir: PathBuf,
+    /// Where this instance answers probes: IP:PORT, unix:PATH, or off [default: unix:RUN_DIR/ID.http.sock, and the
+    /// leader alone also at 127.0.0.1:8600]
+    #[arg(long, value_name = "ADDR", value_parser = http)]
+    pub http: Option<Http>,
+    /// Leave when this process is gone
+    #[arg(long, hide = true, value_name = "PID")]
+    pub exit_with_pid: Option<u32>,
+}
+
+fn http(text: &str) -> Result<Http, String> {
+    match text {
+        "off" => Ok(Http::Off),
+        _ => text.parse::<Addr>().map(Http::At).map_err(|e| e.to_string()),
+    }
+}
+
+/// Ids are parts of file names.
+fn instance_id(text: &str) -> Result<String, String> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if text.is_empty() || text.len() > 32 || !text.chars().all(fine) {
+        return Err("use 1 to 32 letters, digits, - or _".to_owned());
+    }
+    if text == "control" || text == "lease" || text == "registry" {
+        return Err("this name is taken by a file of the device".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Runs a supervisor to its end.
+///
+/// # Errors
+/// Why it could not start, or failed.
+pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
+    let loaded = match config::load(&args.manifest) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(Exit::Manifest);
+        }
+    };
+    let options = RunOptions {
+        manifest_path: args.manifest.clone(),
+        instance: args.instance.clone(),
+        state_dir: args.state_dir.clone(),
+        run_dir: args.run_dir.clone(),
+        http: args.http.clone().unwrap_or(Http::Default),
+        exit_with_pid: args.exit_with_pid,
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
+    let ended = runtime.block_on(run::run(options, loaded)).context("cannot start")?;
+    // Threads that wait for a lock cannot be told to end; the process's end ends them.
+    runtime.shutdown_background();
+    match ended {
+        Ended::Drained | Ended::Left => Ok(Exit::Done),
+        Ended::Failed(why) => anyhow::bail!("{why}"),
+    }
+}

@@ -1,0 +1,340 @@
+//! What commands and probes see of an instance.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    clock::Wall,
+    coordination::Registry,
+    journal::WriterHandle,
+    lease::Lease,
+    lifecycle::{
+        probes::ProbeState,
+        readiness::{CriticalWorker, Health, Part, Readiness},
+    },
+    metrics::render::{JournalCounters, LeaseCounters, Snapshot, render},
+    rpc::api::{self, Hub, Refusal, ReloadError, ReloadReport, Subscription, Topic},
+    status::{JournalStatus, LatestReading, Role, StationState, Status, WorkerState},
+    supervisor::board::Board,
+};
+
+/// What somebody wants of the instance's task, with the way back for the answer.
+#[derive(Debug)]
+pub enum Wish {
+    /// Begin the drain.
+    Drain(oneshot::Sender<()>),
+    /// Read the manifest again.
+    Reload(oneshot::Sender<Result<ReloadReport, ReloadError>>),
+    /// Restart a worker.
+    Restart(String, oneshot::Sender<bool>),
+}
+
+/// What there is to see while the instance leads.
+#[derive(Clone)]
+pub struct Leading {
+    /// Workers, stations, readings.
+    pub board: Arc<Board>,
+    /// The journal.
+    pub journal: WriterHandle,
+}
+
+/// See the module.
+pub struct Instance {
+    /// Its id.
+    pub id: String,
+    /// Its build.
+    pub build: String,
+    /// The device's identity upstream.
+    pub node_id: String,
+    /// The manifest that it was started with.
+    pub manifest: PathBuf,
+    /// Who is on this device.
+    pub registry: Registry,
+    /// The lease.
+    pub lease: Lease,
+    /// Journal lines for those who listen.
+    pub hub: Hub,
+    /// Where wishes go. Bounded: who finds it full is told that the instance is busy.
+    pub wishes: mpsc::Sender<Wish>,
+    draining: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    leading: Option<Leading>,
+    since: Wall,
+    notices: Vec<String>,
+    /// How the lease is, when not well.
+    lease_trouble: Option<String>,
+}
+
+impl Instance {
+    /// An instance that follows.
+    #[must_use]
+    pub fn new(given: Given) -> Self {
+        let Given { id, build, node_id, manifest, registry, lease, hub, wishes } = given;
+        let state = State { leading: None, since: Wall::now(), notices: Vec::new(), lease_trouble: None };
+        let draining = AtomicBool::new(false);
+        Self { id, build, node_id, manifest, registry, lease, hub, wishes, draining, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It leads from now on, or leads no more.
+    pub fn set_leading(&self, leading: Option<Leading>) {
+        let mut state = self.state();
+        state.since = Wall::now();
+        state.leading = leading;
+    }
+
+    /// It drains from now on.
+    pub fn set_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+        self.state().since = Wall::now();
+    }
+
+    /// Tells people something in status; the last few words are kept.
+    pub fn notice(&self, words: String) {
+        const KEEP: usize = 16;
+        let mut state = self.state();
+        if state.notices.len() >= KEEP {
+            state.notices.remove(0);
+        }
+        state.notices.push(format!("{}: {words}", Wall::now()));
+    }
+
+    /// Tells how the lease is; `None` when well.
+    pub fn set_lease_trouble(&self, trouble: Option<String>) {
+        self.state().lease_trouble = trouble;
+    }
+
+    fn leading(&self) -> Option<Leading> {
+        self.state().leading.clone()
+    }
+
+    fn leading_or_refuse(&self) -> Result<Leading, Refusal> {
+        self.leading().ok_or_else(|| Refusal::NotLeader { leader: self.leader_id() })
+    }
+
+    fn leader_id(&self) -> Option<String> {
+        self.lease.view().leader.map(|l| l.instance)
+    }
+
+    fn wish<T: Send + 'static>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Wish) -> BoxFuture<'static, Result<T, Refusal>> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.wishes.try_send(make(answer));
+        Box::pin(async move {
+            let busy = || Refusal::Busy { what: "other requests are being carried out".to_owned() };
+            sent.map_err(|_| busy())?;
+            answered.await.map_err(|_| Refusal::Draining)
+        })
+    }
+}
+
+/// What an instance is made of.
+pub struct Given {
+    /// See [`Instance::id`].
+    pub id: String,
+    /// See [`Instance::build`].
+    pub build: String,
+    /// See [`Instance::node_id`].
+    pub node_id: String,
+    /// See [`Instance::manifest`].
+    pub manifest: PathBuf,
+    /// See [`Instance::registry`].
+    pub registry: Registry,
+    /// See [`Instance::lease`].
+    pub lease: Lease,
+    /// See [`Instance::hub`].
+    pub hub: Hub,
+    /// See [`Instance::wishes`].
+    pub wishes: mpsc::Sender<Wish>,
+}
+
+impl api::Instance for Instance {
+    fn status(&self) -> Status {
+        let view = self.lease.view();
+        let leading = self.leading();
+        let (since, mut notices) = {
+            let state = self.state();
+            (state.since.to_string(), state.notices.clone())
+        };
+        let board = leading.as_ref().map(|l| &l.board);
+        if let Some(lost) = board.map(|b| b.lost()).filter(|n| *n > 0) {
+            notices.push(format!("{lost} readings were lost at the bound of the workers' memory"));
+        }
+        Status {
+            instance: self.id.clone(),
+            role: self.role(),
+            node_id: self.node_id.clone(),
+            epoch: view.epoch,
+            build: self.build.clone(),
+            since,
+            instances: self.registry.list().unwrap_or_default(),
+            workers: board.map(|b| b.workers()).unwrap_or_default(),
+            stations: board.map(|b| b.stations()).unwrap_or_default(),
+            journal: leading.as_ref().map(|l| journal_status(&l.journal)),
+            uplinks: Vec::new(),
+            alarms: Vec::new(),
+            notices,
+        }
+    }
+
+    fn lease(&self) -> Value {
+        let view = self.lease.view();
+        json!({
+            "role": self.role().as_str(),
+            "epoch": view.epoch,
+            "leader": view.leader.map(|l| json!({ "instance": l.instance, "pid": l.pid, "build": l.build })),
+            "renewals": view.renewals,
+            "promotions": view.promotions,
+            "fencings": view.fencings,
+        })
+    }
+
+    fn latest(&self, station: Option<&str>) -> Result<Vec<LatestReading>, Refusal> {
+        let unknown = || Refusal::Unknown { kind: "station".to_owned(), name: station.unwrap_or_default().to_owned() };
+        self.leading_or_refuse()?.board.latest(station).ok_or_else(unknown)
+    }
+
+    fn drain(&self) -> BoxFuture<'static, Result<(), Refusal>> {
+        self.wish(Wish::Drain)
+    }
+
+    fn reload(&self) -> BoxFuture<'static, Result<ReloadReport, ReloadError>> {
+        let answer = self.wish(Wish::Reload);
+        Box::pin(async move { answer.await.map_err(ReloadError::Refused)? })
+    }
+
+    fn restart_worker(&self, key: &str, station: Option<&str>) -> BoxFuture<'static, Result<(), Refusal>> {
+        if let Err(refusal) = self.leading_or_refuse() {
+            return Box::pin(async { Err(refusal) });
+        }
+        if let Some(station) = station {
+            // Nothing sets single stations aside in this version, so there is nothing to lift.
+            let why = format!("station \"{station}\" is not quarantined; without a station the whole worker is restarted");
+            return Box::pin(async { Err(Refusal::Failed { why }) });
+        }
+        let name = key.to_owned();
+        let found = self.wish({
+            let key = name.clone();
+            move |answer| Wish::Restart(key, answer)
+        });
+        Box::pin(async move {
+            if found.await? { Ok(()) } else { Err(Refusal::Unknown { kind: "worker".to_owned(), name }) }
+        })
+    }
+
+    fn subscribe(&self, topic: Topic) -> Result<Subscription, Refusal> {
+        self.leading_or_refuse()?;
+        self.hub.subscribe(topic)
+    }
+}
+
+impl ProbeState for Instance {
+    fn readiness(&self) -> Readiness {
+        let leading = self.leading();
+        let mut parts = vec![Part {
+            name: "lease".to_owned(),
+            health: self.state().lease_trouble.clone().map_or(Health::Up, Health::Degraded),
+        }];
+        let mut workers = Vec::new();
+        if let Some(leading) = leading {
+            let stats = leading.journal.stats();
+            let health = match stats.trouble {
+                _ if leading.journal.is_dead() => Health::Down("the journal writer ended".to_owned()),
+                Some(why) => Health::Degraded(why),
+                None => Health::Up,
+            };
+            parts.push(Part { name: "journal".to_owned(), health });
+            workers = judge(&leading.board, &mut parts);
+        }
+        Readiness { role: self.role(), draining: self.draining.load(Ordering::Relaxed), parts, workers }
+    }
+
+    fn role(&self) -> Role {
+        if self.draining.load(Ordering::Relaxed) {
+            Role::Draining
+        } else if self.state().leading.is_some() {
+            Role::Leader
+        } else {
+            Role::Follower
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let view = self.lease.view();
+        let states = [Role::Leader, Role::Follower, Role::Draining].map(|r| r.as_str().to_owned()).to_vec();
+        render(&Snapshot {
+            status: api::Instance::status(self),
+            lease: LeaseCounters {
+                state: self.role().as_str().to_owned(),
+                states,
+                renewals: view.renewals,
+                promotions: view.promotions,
+                fencings: view.fencings,
+            },
+            journal: self.leading().map(|l| journal_counters(&l.journal)),
+            uplinks: Vec::new(),
+            events_dropped: Vec::new(),
+            now: Wall::now(),
+        })
+    }
+}
+
+/// Critical workers gate readiness; what is not critical and not well degrades it.
+fn judge(board: &Board, parts: &mut Vec<Part>) -> Vec<CriticalWorker> {
+    let standings = board.standings();
+    let mut critical = Vec::new();
+    for worker in board.workers() {
+        let own: Vec<_> = standings.iter().filter(|s| s.worker == worker.key).collect();
+        if own.iter().any(|s| s.critical) {
+            let unpolled = own.iter().filter(|s| s.critical && !s.polled).map(|s| s.id.clone()).collect();
+            critical.push(CriticalWorker { key: worker.key, state: worker.state, unpolled });
+        } else if worker.state != WorkerState::Running {
+            let health = Health::Degraded(worker.state.as_str().to_owned());
+            parts.push(Part { name: format!("worker {}", worker.key), health });
+        }
+    }
+    for station in standings.iter().filter(|s| s.state != StationState::Good) {
+        let why = station.reason.as_ref().map_or_else(String::new, |r| format!(": {r}"));
+        let health = Health::Degraded(format!("{}{why}", station.state.as_str()));
+        parts.push(Part { name: format!("station {}", station.id), health });
+    }
+    critical
+}
+
+fn journal_status(journal: &WriterHandle) -> JournalStatus {
+    let stats = journal.stats();
+    JournalStatus {
+        first_seq: stats.first_seq,
+        last_seq: stats.last_seq,
+        bytes: stats.bytes,
+        trouble: stats.trouble,
+        pending_bytes: stats.pending_bytes,
+        dropped: stats.dropped,
+    }
+}
+
+fn journal_counters(journal: &WriterHandle) -> JournalCounters {
+    let stats = journal.stats();
+    JournalCounters {
+        records: stats.records,
+        bytes: stats.bytes_written,
+        commits: stats.commits,
+        commit_time: stats.commit_time,
+        last_commit: stats.last_commit,
+        repairs: stats.repairs,
+    }
+}

@@ -1,0 +1,244 @@
+//! Leading: from promotion to drain.
+//!
+//! Promotion: recover the journal, open a writer whose every commit asks the fence, tell of the promotion, start the
+//! workers. The lease is held already; nothing here waits for a disk that takes no writes.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::{
+    config::{
+        diff,
+        model::{Manifest, Overflow},
+        timeouts::DrainTimes,
+    },
+    journal::{self, Batch, JournalError, RecoverOptions, Recovered, WriterHandle, WriterOptions},
+    lease::Fence,
+    rpc::{
+        Hub,
+        api::{Changes, ReloadReport},
+    },
+    supervisor::{
+        board::Board,
+        desired::{Desired, Handles},
+        pool::{Command, Pool, Tools},
+    },
+};
+
+/// What an instance brings along when it begins to lead.
+pub struct Start {
+    /// Its id.
+    pub instance: String,
+    /// Its build.
+    pub build: String,
+    /// The device's run folder.
+    pub run_dir: PathBuf,
+    /// Where the journal is.
+    pub state_dir: PathBuf,
+    /// The epoch that it leads under.
+    pub epoch: u64,
+    /// How it came to lead, in words.
+    pub why: String,
+    /// Asked before each commit.
+    pub fence: Fence,
+    /// What to do.
+    pub manifest: Arc<Manifest>,
+    /// Where committed lines go for those who listen.
+    pub hub: Hub,
+}
+
+/// A leader at work.
+pub struct Leader {
+    /// What is known of workers and stations.
+    pub board: Arc<Board>,
+    /// The journal.
+    pub journal: WriterHandle,
+    /// The epoch.
+    pub epoch: u64,
+    pool: Pool,
+    handles: Handles,
+    desired: Arc<Desired>,
+}
+
+impl Leader {
+    /// Begins to lead.
+    ///
+    /// # Errors
+    /// When there is no journal to be had.
+    pub async fn start(start: Start) -> Result<Self, JournalError> {
+        let state_dir = start.state_dir.clone();
+        let recovered = tokio::task::spawn_blocking(move || journal::recover(&state_dir, RecoverOptions { last_values: 0 }))
+            .await
+            .map_err(|e| JournalError::Thread(std::io::Error::other(e)))??;
+        let board = Arc::new(Board::default());
+        tell_recovery(&recovered);
+        let report = (!recovered.report.is_clean()).then(|| recovered.report.fields());
+        let last_seq = recovered.last_seq;
+        let (commits, committed) = tokio::sync::mpsc::unbounded_channel();
+        let journal = open_writer(&start, recovered, commits)?;
+        let tools = Tools {
+            run_dir: start.run_dir.clone(),
+            build: start.build.clone(),
+            instance: start.instance.clone(),
+            epoch: start.epoch,
+            board: Arc::clone(&board),
+            journal: journal.clone(),
+            times: DrainTimes::within(start.manifest.lifecycle.drain_timeout),
+        };
+        let pool = Pool::start(tools);
+        tokio::spawn(pass_on(committed, pool.commands()));
+        let mut handles = Handles::default();
+        let desired = Arc::new(handles.assign(Arc::clone(&start.manifest), None));
+        board.configure(desired.metas(), start.manifest.disabled_stations());
+        let leader = Self { board, journal, epoch: start.epoch, pool, handles, desired };
+        leader.record(
+            "promoted",
+            [
+                ("instance", start.instance.as_str().into()),
+                ("build", start.build.as_str().into()),
+                ("why", start.why.as_str().into()),
+                ("recovered_up_to", last_seq.into()),
+            ],
+        );
+        if let Some(report) = report {
+            let _ = leader.journal.append(Batch::event("journal_recovered", report));
+        }
+        let (answer, _) = oneshot::channel();
+        let _ = leader.pool.commands().send(Command::Apply(Arc::clone(&leader.desired), answer));
+        Ok(leader)
+    }
+
+    /// Puts another manifest into force: the stations that changed, and no other.
+    pub async fn apply(&mut self, manifest: Arc<Manifest>) -> ReloadReport {
+        let changes = diff::diff(&self.desired.manifest, &manifest);
+        let desired = Arc::new(self.handles.assign(Arc::clone(&manifest), Some(&self.desired)));
+        // The board first: readings of a new handle must find their names.
+        self.board.configure(desired.metas(), manifest.disabled_stations());
+        let workers = worker_changes(&self.desired, &desired);
+        self.desired = Arc::clone(&desired);
+        let (answer, refused) = oneshot::channel();
+        let _ = self.pool.commands().send(Command::Apply(desired, answer));
+        let refused = tokio::time::timeout(Duration::from_secs(6), refused).await.ok().and_then(Result::ok);
+        let mut notes = changes.restart_needed.clone();
+        for (id, why) in refused.unwrap_or_default() {
+            notes.push(format!("{id}: {why}"));
+        }
+        let report = ReloadReport { stations: changes.stations.into(), workers, notes };
+        self.record(
+            "configuration",
+            [
+                ("added", list(&report.stations.added)),
+                ("removed", list(&report.stations.removed)),
+                ("updated", list(&report.stations.updated)),
+                ("unchanged", report.stations.unchanged.into()),
+            ],
+        );
+        report
+    }
+
+    /// Starts a worker anew. False when there is none of that key.
+    pub async fn restart(&self, key: &str) -> bool {
+        let (answer, found) = oneshot::channel();
+        let _ = self.pool.commands().send(Command::Restart(key.to_owned(), answer));
+        found.await.unwrap_or(false)
+    }
+
+    /// Why the process cannot go on, if a critical part of it has died.
+    #[must_use]
+    pub fn broken(&self) -> Option<&'static str> {
+        if self.journal.is_dead() {
+            Some("the journal writer ended")
+        } else if self.pool.is_dead() {
+            Some("the task that owns the workers ended")
+        } else {
+            None
+        }
+    }
+
+    /// Drains the workers. The keys of those that had to be killed.
+    pub async fn drain_workers(pool: Pool, within: Duration) -> Vec<String> {
+        pool.drain(within).await
+    }
+
+    /// Takes the leader apart for the drain: the workers first, then the journal.
+    #[must_use]
+    pub fn into_parts(self) -> (Pool, WriterHandle) {
+        (self.pool, self.journal)
+    }
+
+    /// Records an event.
+    pub fn record<const N: usize>(&self, event: &'static str, fields: [(&'static str, Value); N]) {
+        // An event that does not fit is in the log all the same.
+        let _ = self.journal.append(Batch::event(event, fields));
+    }
+}
+
+fn open_writer(
+    start: &Start,
+    recovered: Recovered,
+    commits: tokio::sync::mpsc::UnboundedSender<Vec<(u64, u64)>>,
+) -> Result<WriterHandle, JournalError> {
+    let settings = &start.manifest.journal;
+    let (fence, hub) = (start.fence.clone(), start.hub.clone());
+    let options = WriterOptions {
+        epoch: start.epoch,
+        commit_interval: settings.commit_interval,
+        commit_bytes: settings.commit_bytes,
+        segment_bytes: settings.segment_bytes,
+        max_bytes: settings.max_bytes,
+        max_age: settings.max_age,
+        overflow: match settings.overflow {
+            Overflow::DropOldest => journal::Overflow::DropOldest,
+            Overflow::StopPolling => journal::Overflow::StopPolling,
+        },
+        memory_bytes: settings.memory_bytes,
+        fence: Arc::new(move || fence.check().is_ok()),
+    };
+    journal::start(options, recovered, move |commit| {
+        let _ = commits.send(commit.acks);
+    })
+}
+
+/// Passes commits on to the workers' links. Bounded by the commits, of which there are a few a second.
+async fn pass_on(
+    mut committed: tokio::sync::mpsc::UnboundedReceiver<Vec<(u64, u64)>>,
+    pool: tokio::sync::mpsc::UnboundedSender<Command>,
+) {
+    while let Some(acks) = committed.recv().await {
+        if !acks.is_empty() && pool.send(Command::Committed(acks)).is_err() {
+            return;
+        }
+    }
+}
+
+fn tell_recovery(recovered: &Recovered) {
+    let report = &recovered.report;
+    let took_ms = u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX);
+    let (first, last) = (recovered.first_seq, recovered.last_seq);
+    if report.is_clean() {
+        tracing::info!(first, last, took_ms, "journal recovered");
+        return;
+    }
+    for fault in &report.faults {
+        tracing::warn!(%fault, "journal");
+    }
+    let (faults, repairs, cut_bytes, missing) = (report.fault_count, report.repairs, report.cut_bytes, report.missing);
+    tracing::warn!(first, last, took_ms, faults, repairs, cut_bytes, missing, "journal recovered with faults");
+}
+
+fn worker_changes(before: &Desired, after: &Desired) -> Changes {
+    let keys = |d: &Desired| d.workers.iter().map(|p| p.key.to_string()).collect::<Vec<_>>();
+    let (old, new) = (keys(before), keys(after));
+    Changes {
+        added: new.iter().filter(|k| !old.contains(k)).cloned().collect(),
+        removed: old.iter().filter(|k| !new.contains(k)).cloned().collect(),
+        updated: Vec::new(),
+        unchanged: new.iter().filter(|k| old.contains(k)).count() as u64,
+    }
+}
+
+fn list(ids: &[String]) -> Value {
+    ids.iter().map(|id| Value::from(id.as_str())).collect()
+}

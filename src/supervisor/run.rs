@@ -1,0 +1,389 @@
+//! The instance: takes the lease's events, signals and wishes in turn, and leads, follows or drains accordingly.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Interval, MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{self, LoadError, Loaded, Manifest},
+    lease::LeaseEvent,
+    lifecycle::{
+        drain::{Drain, DrainHook, Stage},
+        probes::ProbeServer,
+        notify::{Notifier, Word},
+        signals::{Order, Signals},
+    },
+    rpc::{
+        api::{Changes, ManifestFault, ReloadError, ReloadReport},
+        server::Server,
+    },
+    status::Role,
+    supervisor::{
+        instance::{Instance, Leading, Wish},
+        leader::{Leader, Start},
+        listeners::{self, Http, LeaderListeners},
+        setup::{self, Parent, SetupError},
+    },
+};
+
+/// What a supervisor is started with.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The manifest's file, which a reload reads again.
+    pub manifest_path: PathBuf,
+    /// This instance's id.
+    pub instance: String,
+    /// Journal, checkpoint, ids.
+    pub state_dir: PathBuf,
+    /// Lease, locks, sockets.
+    pub run_dir: PathBuf,
+    /// Where probes are answered.
+    pub http: Http,
+    /// Leave when this process is gone.
+    pub exit_with_pid: Option<u32>,
+    /// This build.
+    pub build: String,
+}
+
+/// How a supervisor ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to leave, and left in order.
+    Drained,
+    /// It was told to leave at once.
+    Left,
+    /// A critical part of it failed, or it lost its lease: it cannot go on, and the other instance takes over.
+    Failed(String),
+}
+
+/// How often critical parts are looked at, and the watchdog is fed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs a supervisor to its end.
+///
+/// # Errors
+/// When it cannot start.
+pub async fn run(options: RunOptions, loaded: Loaded) -> Result<Ended, SetupError> {
+    let signals = Signals::install().map_err(SetupError::Signals)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let (wishes, wished) = mpsc::channel(16);
+    let manifest = Arc::new(loaded.manifest);
+    let ready = setup::prepare(&options, &manifest, wishes).await?;
+    let notifier = Notifier::from_env();
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let supervisor = Supervisor {
+        parent: ready.parent,
+        events: ready.events,
+        instance: ready.instance,
+        inherited: ready.inherited,
+        server: ready.server,
+        probes: ready.probes,
+        options,
+        manifest,
+        notifier,
+        look,
+        leading: None,
+    };
+    supervisor.notifier.tell(&Word::Ready);
+    Ok(supervisor.serve(signals, wished).await)
+}
+
+struct Supervisor {
+    options: RunOptions,
+    manifest: Arc<Manifest>,
+    instance: Arc<Instance>,
+    inherited: setup::Sockets,
+    events: setup::LeaseEvents,
+    parent: Parent,
+    server: Server,
+    probes: Option<ProbeServer>,
+    notifier: Notifier,
+    look: Interval,
+    leading: Option<(Leader, LeaderListeners)>,
+}
+
+/// What comes next.
+enum Next {
+    Go,
+    Drain,
+    Leave(Ended),
+    /// Drain, then end as failed.
+    Fail(String),
+}
+
+impl Supervisor {
+    async fn serve(mut self, mut signals: Signals, mut wished: mpsc::Receiver<Wish>) -> Ended {
+        loop {
+            let next = tokio::select! {
+                order = signals.next() => match order {
+                    Order::Drain | Order::EndWait => Next::Drain,
+                    Order::Leave => Next::Leave(Ended::Left),
+                    Order::Reload => {
+                        // Told by the reload itself.
+                        let _ = self.reload().await;
+                        Next::Go
+                    }
+                },
+                event = self.events.recv() => self.lease_event(event).await,
+                Some(wish) = wished.recv() => self.wish(wish).await,
+                () = self.parent.gone() => {
+                    tracing::info!("the process that this one was started with is gone");
+                    Next::Drain
+                }
+                _ = self.look.tick() => self.look_around(),
+            };
+            match next {
+                Next::Go => {}
+                Next::Drain => {
+                    self.drain(signals).await;
+                    return Ended::Drained;
+                }
+                Next::Leave(ended) => return ended,
+                Next::Fail(why) => {
+                    tracing::error!(why, "a critical part failed: draining, so that the other instance takes over");
+                    self.drain(signals).await;
+                    return Ended::Failed(why);
+                }
+            }
+        }
+    }
+
+    fn look_around(&self) -> Next {
+        if self.instance.lease.is_dead() {
+            return Next::Fail("the lease's thread ended".to_owned());
+        }
+        if let Some(why) = self.leading.as_ref().and_then(|(leader, _)| leader.broken()) {
+            return Next::Fail(why.to_owned());
+        }
+        if self.notifier.watchdog_interval().is_some() {
+            self.notifier.tell(&Word::Watchdog);
+        }
+        Next::Go
+    }
+
+    async fn lease_event(&mut self, event: Option<LeaseEvent>) -> Next {
+        match event {
+            None => Next::Fail("the lease's thread ended".to_owned()),
+            Some(LeaseEvent::Promoted { epoch, why }) => self.promote(epoch, why).await,
+            Some(LeaseEvent::Following { leader }) => {
+                let leader = leader.map(|l| format!("{} (pid {})", l.instance, l.pid));
+                tracing::info!(leader, "following");
+                self.notifier.tell(&Word::Status("following".to_owned()));
+                Next::Go
+            }
+            Some(LeaseEvent::Fenced { why } | LeaseEvent::Lost { why }) => {
+                tracing::error!(why, "the lease is lost: all I/O has stopped, leaving");
+                Next::Leave(Ended::Failed(format!("lost the lease: {why}")))
+            }
+            Some(LeaseEvent::CannotFence { why }) => {
+                tracing::error!(why, "the leader hangs and cannot be ended; staying follower");
+                self.instance.notice(format!("the leader hangs and cannot be ended: {why}"));
+                self.instance.set_lease_trouble(Some(why));
+                Next::Go
+            }
+            Some(LeaseEvent::EpochNotReserved { why }) => {
+                tracing::warn!(why, "the epoch's ceiling could not be written");
+                self.instance.notice(format!("the epoch's ceiling could not be written: {why}"));
+                Next::Go
+            }
+        }
+    }
+
+    async fn promote(&mut self, epoch: u64, why: String) -> Next {
+        tracing::info!(epoch, why, "leading");
+        self.instance.set_lease_trouble(None);
+        // What a restart would read: a manifest that was changed since is in force for the new leader, a broken one is not.
+        if let Err(faults) = self.reread().await {
+            tracing::error!("the manifest has faults now; leading with the one read before\n{faults}");
+            self.instance.notice("the manifest has faults; the one read before is in force".to_owned());
+        }
+        let start = Start {
+            instance: self.options.instance.clone(),
+            build: self.options.build.clone(),
+            run_dir: self.options.run_dir.clone(),
+            state_dir: self.options.state_dir.clone(),
+            epoch,
+            why,
+            fence: self.instance.lease.fence(),
+            manifest: Arc::clone(&self.manifest),
+            hub: self.instance.hub.clone(),
+        };
+        let leader = match Leader::start(start).await {
+            Ok(leader) => leader,
+            Err(error) => return Next::Fail(format!("no journal: {:#}", anyhow::Error::new(error))),
+        };
+        self.instance.hub.reopen();
+        self.instance.set_leading(Some(Leading { board: Arc::clone(&leader.board), journal: leader.journal.clone() }));
+        let listeners = listeners::of_leader(&self.options, &self.inherited, &self.instance).await;
+        self.leading = Some((leader, listeners));
+        if let Err(error) = self.instance.registry.set_role(&self.options.instance, Role::Leader) {
+            tracing::warn!(%error, "the registry of instances");
+        }
+        self.notifier.tell(&Word::Status(format!("leading, epoch {epoch}")));
+        Next::Go
+    }
+
+    async fn wish(&mut self, wish: Wish) -> Next {
+        match wish {
+            Wish::Drain(answer) => {
+                tracing::info!("asked to drain");
+                let _ = answer.send(());
+                // The answer goes out before its server stops.
+                tokio::task::yield_now().await;
+                Next::Drain
+            }
+            Wish::Reload(answer) => {
+                let _ = answer.send(self.reload().await);
+                Next::Go
+            }
+            Wish::Restart(key, answer) => {
+                let found = match &self.leading {
+                    Some((leader, _)) => leader.restart(&key).await,
+                    None => false,
+                };
+                let _ = answer.send(found);
+                Next::Go
+            }
+        }
+    }
+
+    /// Reads the manifest again. A bad one leaves the old one in force.
+    async fn reread(&mut self) -> Result<Option<Arc<Manifest>>, LoadError> {
+        let path = self.options.manifest_path.clone();
+        let Ok(loaded) = tokio::task::spawn_blocking(move || config::reload(&path)).await else { return Ok(None) };
+        let loaded = loaded?;
+        if loaded.manifest == *self.manifest {
+            return Ok(None);
+        }
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        let manifest = Arc::new(loaded.manifest);
+        self.manifest = Arc::clone(&manifest);
+        Ok(Some(manifest))
+    }
+
+    async fn reload(&mut self) -> Result<ReloadReport, ReloadError> {
+        self.notifier.tell(&Word::reloading_now());
+        let before = Arc::clone(&self.manifest);
+        let report = match self.reread().await {
+            Err(error) => {
+                tracing::error!("reload: the manifest is refused and the old one stays in force\n{error}");
+                Err(refused(&error))
+            }
+            Ok(None) => Ok(report(config::diff(&before, &before))),
+            Ok(Some(manifest)) => match &mut self.leading {
+                Some((leader, _)) => Ok(leader.apply(manifest).await),
+                None => Ok(report(config::diff(&before, &manifest))),
+            },
+        };
+        if let Ok(report) = &report {
+            let s = &report.stations;
+            tracing::info!(
+                added = s.added.len(),
+                removed = s.removed.len(),
+                updated = s.updated.len(),
+                unchanged = s.unchanged,
+                "manifest reloaded"
+            );
+            for note in &report.notes {
+                tracing::warn!("reload: {note}");
+            }
+        }
+        self.notifier.tell(&Word::Ready);
+        report
+    }
+
+    /// Leaves in order; see the stages. Probes answer that it drains until the very end.
+    async fn drain(mut self, mut signals: Signals) {
+        signals.drain_began();
+        self.instance.set_draining();
+        self.notifier.tell(&Word::Stopping);
+        let within = self.manifest.lifecycle.drain_timeout;
+        let mut drain = Drain::new();
+        let left = |until: tokio::time::Instant| until.saturating_duration_since(tokio::time::Instant::now());
+        let server = self.server;
+        drain.add(DrainHook::new(Stage::StopAccepting, "requests", move |until| async move {
+            server.drain(left(until).min(Duration::from_secs(2))).await;
+        }));
+        if let Some((leader, listeners)) = self.leading.take() {
+            let (pool, journal) = leader.into_parts();
+            let hub = self.instance.hub.clone();
+            drain.add(DrainHook::new(Stage::StopAccepting, "the leader's listeners", move |until| async move {
+                hub.close();
+                listeners.close(left(until).min(Duration::from_secs(2))).await;
+            }));
+            drain.add(DrainHook::new(Stage::Workers, "workers", move |until| async move {
+                let killed = pool.drain(left(until)).await;
+                if !killed.is_empty() {
+                    tracing::warn!(workers = killed.join(", "), "workers that did not leave by themselves");
+                }
+            }));
+            drain.add(DrainHook::new(Stage::Upstream, "journal", move |until| async move {
+                let closed = tokio::task::spawn_blocking(move || journal.close(left(until))).await;
+                if let Ok(report) = closed
+                    && report.unwritten > 0
+                {
+                    tracing::error!(unwritten = report.unwritten, "readings that the disk did not take are lost");
+                }
+            }));
+        }
+        let instance = Arc::clone(&self.instance);
+        let id = self.options.instance.clone();
+        drain.add(DrainHook::new(Stage::Locks, "lease", move |_| async move {
+            if let Err(error) = instance.lease.release("drained").await {
+                tracing::error!(%error, "the lease");
+            }
+            let removed = tokio::task::spawn_blocking(move || instance.registry.remove(&id)).await;
+            if let Ok(Err(error)) = removed {
+                tracing::warn!(%error, "the registry of instances");
+            }
+        }));
+        let hurry = CancellationToken::new();
+        let drained = drain.run(within, hurry.clone());
+        tokio::pin!(drained);
+        loop {
+            tokio::select! {
+                _ = &mut drained => break,
+                order = signals.next() => match order {
+                    Order::EndWait => hurry.cancel(),
+                    Order::Leave => return,
+                    Order::Drain | Order::Reload => {}
+                },
+            }
+        }
+        if let Some(probes) = self.probes.take() {
+            let _ = tokio::time::timeout(Duration::from_millis(200), probes.stop()).await;
+        }
+    }
+}
+
+fn refused(error: &LoadError) -> ReloadError {
+    let fault = |f: &config::RenderedFault| ManifestFault {
+        file: f.file.clone(),
+        line: f.line.into(),
+        column: f.column.into(),
+        message: f.message.clone(),
+        hint: f.hint.clone(),
+    };
+    ReloadError::Manifest { faults: error.faults.iter().map(fault).collect(), more: error.more }
+}
+
+/// What a manifest changes, as a reload tells it.
+#[must_use]
+pub fn report(changes: config::Diff) -> ReloadReport {
+    let stations = Changes {
+        added: changes.stations.added,
+        removed: changes.stations.removed,
+        updated: changes.stations.changed,
+        unchanged: changes.stations.unchanged,
+    };
+    ReloadReport { stations, workers: Changes::default(), notes: changes.restart_needed }
+}

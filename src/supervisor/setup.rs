@@ -1,0 +1,212 @@
+//! From options to an instance that follows: folders, locks, identity, registry, lease, sockets. In this order, so that a
+//! second process of the same id, or a folder that cannot be used, is told before anything is touched.
+
+use std::{
+    fs, io,
+    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::mpsc,
+};
+
+use crate::{
+    clock::Wall,
+    config::model::Manifest,
+    coordination::{IdentityError, Process, Registration, Registry, RegistryError, identity},
+    journal::segment,
+    lease::{Lease, LeaseError, LeaseEvent, LeaseOptions},
+    lifecycle::{inherited::Inherited, listen::ListenError, probes::ProbeServer, unix_socket::BindError},
+    rpc::{
+        api::Hub,
+        server::{Limits, Server, serve},
+        transport::UnixTransport,
+    },
+    status::Role,
+    supervisor::{
+        instance::{Given, Instance, Wish},
+        listeners,
+        run::RunOptions,
+    },
+};
+
+/// The service manager's sockets.
+pub type Sockets = Arc<Inherited>;
+/// The lease's events.
+pub type LeaseEvents = mpsc::Receiver<LeaseEvent>;
+/// Why a supervisor cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// Signal handlers cannot be set.
+    #[error("cannot handle signals")]
+    Signals(#[source] io::Error),
+    /// A folder cannot be made.
+    #[error("cannot make the folder {path}: run as the service's user, or name another with {flag}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The flag that names it.
+        flag: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// This process cannot be found in /proc.
+    #[error("cannot read /proc/self")]
+    Proc(#[source] io::Error),
+    /// The node's identity cannot be had.
+    #[error("the node's identity")]
+    Identity(#[source] IdentityError),
+    /// The registry cannot be written.
+    #[error("the registry of instances")]
+    Registry(#[source] RegistryError),
+    /// The lease cannot be used.
+    #[error("the lease")]
+    Lease(#[source] LeaseError),
+    /// The instance's socket cannot be made.
+    #[error("the instance's socket")]
+    Socket(#[source] BindError),
+    /// The probes' address cannot be used.
+    #[error("the address for probes")]
+    Probes(#[source] ListenError),
+    /// The process to leave with is not there.
+    #[error("there is no process {0} to leave with")]
+    Parent(u32),
+}
+
+/// An instance that follows.
+pub struct Prepared {
+    /// What commands and probes see.
+    pub instance: Arc<Instance>,
+    /// What the lease says.
+    pub events: LeaseEvents,
+    /// The service manager's sockets.
+    pub inherited: Sockets,
+    /// The instance's own socket.
+    pub server: Server,
+    /// The instance's own probes.
+    pub probes: Option<ProbeServer>,
+    /// Whose end is this one's.
+    pub parent: Parent,
+}
+
+/// Prepares an instance.
+///
+/// # Errors
+/// See [`SetupError`].
+pub async fn prepare(
+    options: &RunOptions,
+    manifest: &Arc<Manifest>,
+    wishes: mpsc::Sender<Wish>,
+) -> Result<Prepared, SetupError> {
+    let inherited = Arc::new(Inherited::take());
+    let parent = Parent::watch(options.exit_with_pid)?;
+    folder(&options.run_dir, "--run-dir")?;
+    folder(&options.state_dir, "--state-dir")?;
+    let journal = segment::folder(&options.state_dir);
+    let (lease, events) = Lease::start(LeaseOptions {
+        run_dir: options.run_dir.clone(),
+        state_dir: options.state_dir.clone(),
+        instance: options.instance.clone(),
+        ttl: manifest.lease.ttl,
+        build: options.build.clone(),
+        epoch_floor: Box::new(move || highest_epoch(&journal)),
+    })
+    .map_err(SetupError::Lease)?;
+    // The lease holds the instance's id: a second process of it got no further.
+    let node_id = node_id(&options.state_dir)?;
+    let registry = register(options)?;
+    let instance = Arc::new(Instance::new(Given {
+        id: options.instance.clone(),
+        build: options.build.clone(),
+        node_id,
+        manifest: options.manifest_path.clone(),
+        registry,
+        lease,
+        hub: Hub::new(),
+        wishes,
+    }));
+    let socket = options.run_dir.join(format!("{}.sock", options.instance));
+    let transport = UnixTransport::bind(&socket).await.map_err(SetupError::Socket)?;
+    let server = serve(transport, Arc::clone(&instance) as _, Limits::default());
+    let probes = listeners::of_instance(options, &inherited, &instance).await.map_err(SetupError::Probes)?;
+    Ok(Prepared { instance, events, inherited, server, probes, parent })
+}
+
+fn folder(path: &Path, flag: &'static str) -> Result<(), SetupError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(path)
+        .map_err(|source| SetupError::Folder { path: path.to_owned(), flag, source })
+}
+
+/// The identity upstream; with a disk that takes no writes, the one that the machine's own id gives.
+fn node_id(state_dir: &Path) -> Result<String, SetupError> {
+    match identity::node_id(state_dir) {
+        Ok(identity) => {
+            if let Some(notice) = identity.notice {
+                tracing::warn!("{notice}");
+            }
+            Ok(identity.id)
+        }
+        Err(error) => match identity::derived_node_id() {
+            Some(id) => {
+                tracing::warn!("{:#}; using the machine's own", anyhow::Error::new(error));
+                Ok(id)
+            }
+            None => Err(SetupError::Identity(error)),
+        },
+    }
+}
+
+fn register(options: &RunOptions) -> Result<Registry, SetupError> {
+    let registry = Registry::new(&options.run_dir);
+    let registered = registry
+        .register(&Registration {
+            id: options.instance.clone(),
+            role: Role::Follower,
+            process: Process::current().map_err(SetupError::Proc)?,
+            build: options.build.clone(),
+            started_at: Wall::now().to_string(),
+        })
+        .map_err(SetupError::Registry)?;
+    if let Some(why) = registered.rebuilt {
+        tracing::warn!(why, "the registry of instances was rebuilt");
+    }
+    Ok(registry)
+}
+
+/// The highest epoch that any segment of the journal names; 0 without one.
+fn highest_epoch(journal: &Path) -> u64 {
+    let listing = segment::list(journal).ok().flatten();
+    listing.map_or(0, |l| l.segments.iter().map(|s| s.id.epoch).max().unwrap_or(0))
+}
+
+/// The process whose end is this one's, if there is one.
+pub struct Parent(Option<AsyncFd<OwnedFd>>);
+
+impl Parent {
+    fn watch(pid: Option<u32>) -> Result<Self, SetupError> {
+        let Some(pid) = pid else { return Ok(Self(None)) };
+        let fd = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|p| pidfd_open(p, PidfdFlags::NONBLOCK).ok());
+        let fd = fd.ok_or(SetupError::Parent(pid))?;
+        // Readable once the process has ended.
+        let fd = AsyncFd::with_interest(fd, Interest::READABLE).map_err(|_| SetupError::Parent(pid))?;
+        Ok(Self(Some(fd)))
+    }
+
+    /// Resolves when the process is gone; never when there is none.
+    pub async fn gone(&self) {
+        match &self.0 {
+            Some(fd) => {
+                let _ = fd.readable().await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
