@@ -120,7 +120,9 @@ fn an_address_must_be_a_string_of_a_known_form() {
     fault("address = 40101\ndata_type = 'u16'", "must be a string", "quotes");
     fault("address = '100'\ndata_type = 'u16'", "which table", "hr:100");
     fault("data_type = 'u16'", "`address` is missing", "add a line");
-    fault("address = 'hr:1'\ndata_type = 'u16'\nbite_order = 'AB'", "unknown key `bite_order`", "byte_order");
+    let text = "address = 'hr:1'\ndata_type = 'u16'\nbite_order = 'AB'";
+    let (_, faults) = read(text, |fields| point(&StationSettings::default(), fields));
+    assert_eq!(faults, ["point \"p\": unknown key `bite_order` | did you mean `byte_order`?"]);
 }
 
 #[test]
@@ -134,11 +136,11 @@ fn only_what_can_be_written_may_be_writable() {
 
 #[test]
 fn a_connection_owns_its_endpoint() {
-    let (found, faults) = read("host = 'PLC.example'", |fields| connection(fields));
+    let (found, faults) = read("host = 'PLC.example'", connection);
     assert_eq!(faults, Vec::<String>::new());
     let found = found.expect("no fault");
     assert_eq!((found.lanes, found.resources), (1, vec![Resource("tcp:plc.example:502".into())]));
-    let (found, _) = read("host = '::1'\nport = 1502\nmax_connections = 4", |fields| connection(fields));
+    let (found, _) = read("host = '::1'\nport = 1502\nmax_connections = 4", connection);
     assert_eq!(found.expect("no fault").lanes, 4);
     for (text, want) in [
         ("port = 502", "`host` is missing"),
@@ -149,7 +151,7 @@ fn a_connection_owns_its_endpoint() {
         ("host = 'a'\nmax_connections = 17", "from 1 to 16"),
         ("host = 'a'\nhots = 'b'", "did you mean `host`?"),
     ] {
-        let (_, faults) = read(text, |fields| connection(fields));
+        let (_, faults) = read(text, connection);
         assert_eq!(faults.len(), 1, "{text}: {faults:?}");
         assert!(faults[0].contains(want), "{text}: {faults:?}");
     }

@@ -26,6 +26,9 @@ impl From<&StationSettings> for Limits {
     fn from(station: &StationSettings) -> Self {
         let StationSettings { max_registers, max_coils, max_gap, one_request_per_point, unit_id: _, order: _ } =
             *station;
+        // Whatever the settings say, no request is longer than the protocol allows.
+        let max_registers = max_registers.min(StationSettings::MAX_REGISTERS);
+        let max_coils = max_coils.min(StationSettings::MAX_COILS);
         Self { max_registers, max_coils, max_gap, one_request_per_point }
     }
 }

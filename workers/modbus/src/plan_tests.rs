@@ -104,18 +104,22 @@ fn any_point() -> impl Strategy<Value = PointSettings> {
 
 fn check(plan: &Plan, points: &[PointSettings], limits: &Limits) -> Result<(), TestCaseError> {
     let mut seen = vec![0; points.len()];
+    let mut needed = vec![vec![false; 65536]; 4];
+    for p in points {
+        needed[p.table as usize][usize::from(p.address)..end_of(p) as usize].fill(true);
+    }
     for (index, block) in plan.blocks().iter().enumerate() {
         let range = u32::from(block.address)..u32::from(block.address) + u32::from(block.count);
         prop_assert!(u32::from(block.count) <= limits.most(block.table) && block.count > 0 && range.end <= 65536);
-        let mut wanted = vec![false; usize::from(block.count)];
         for &i in plan.points_of(index) {
             let p = &points[i as usize];
             seen[i as usize] += 1;
             prop_assert_eq!(p.table, block.table);
             prop_assert!(range.start <= u32::from(p.address) && end_of(p) <= range.end);
-            let at = usize::from(p.address - block.address);
-            wanted[at..at + usize::from(p.count())].fill(true);
         }
+        // What a wider value in another request needs may lie between two values of this one after a split.
+        let needed = &needed[block.table as usize];
+        let wanted: Vec<bool> = range.map(|at| needed[at as usize]).collect();
         let longest_gap = wanted.split(|w| *w).map(<[bool]>::len).max().unwrap_or(0);
         prop_assert!(longest_gap <= usize::from(limits.max_gap));
         prop_assert!(wanted[0] && wanted[wanted.len() - 1]);

@@ -253,7 +253,15 @@ impl TryFrom<Packed> for PointSettings {
                 Decoder::Number(*number, Order { words_reversed: a != 0, bytes_swapped: b != 0 })
             }
         };
-        Ok(Self { table: Table::try_from(table & !WRITABLE)?, address, decoder, writable: table & WRITABLE != 0 })
+        let point =
+            Self { table: Table::try_from(table & !WRITABLE)?, address, decoder, writable: table & WRITABLE != 0 };
+        if point.table.is_bits() != (decoder == Decoder::Coil) {
+            return Err("a data type that its table cannot hold");
+        }
+        if !(1..=StationSettings::MAX_REGISTERS).contains(&point.count()) {
+            return Err("a value that fits no request");
+        }
+        Ok(point)
     }
 }
 
@@ -275,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_point_comes_back_as_it_was_packed() {
+    fn every_point_comes_back_as_it_was_packed_and_no_impossible_one_does() {
         let mut decoders = vec![Decoder::Coil];
         decoders.extend((0..16).map(Decoder::Bit));
         for words_reversed in [false, true] {
@@ -290,7 +298,9 @@ mod tests {
             for decoder in &decoders {
                 for writable in [false, true] {
                     let point = PointSettings { table, address: 0x1234, decoder: *decoder, writable };
-                    assert_eq!(Opaque::pack(&point).unpack::<PointSettings>().expect("unpacks"), point);
+                    let unpacked = Opaque::pack(&point).unpack::<PointSettings>();
+                    let legal = table.is_bits() == (*decoder == Decoder::Coil) && decoder.count() <= 125;
+                    assert_eq!(unpacked.ok(), legal.then_some(point));
                 }
             }
         }

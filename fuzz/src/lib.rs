@@ -1,0 +1,3 @@
+//! What the fuzz targets check. The tests of the crates run the same functions.
+
+pub mod modbus;
