@@ -159,10 +159,12 @@ fn unknown_kind(fields: &mut Fields<'_>, kind: &str, protocols: &[&'static dyn P
     };
     let span = fields.span_of("kind");
     if NAMED_KINDS.contains(&kind) {
-        return fields.fault(span, format!("this build does not speak `{kind}` yet; {speaks}"), None);
+        let hint = "take this connection and its stations out until a build speaks it".to_owned();
+        return fields.fault(span, format!("this build does not speak `{kind}` yet; {speaks}"), hint);
     }
-    let hint = fields.faults().nearest(kind, spoken.iter().copied().chain(NAMED_KINDS.iter().copied()));
-    fields.fault(span, format!("`kind` = \"{kind}\" is not known; this build speaks: {}", spoken.join(", ")), hint);
+    let near = fields.faults().nearest(kind, spoken.iter().copied().chain(NAMED_KINDS.iter().copied()));
+    let hint = near.unwrap_or_else(|| format!("this build: {speaks}"));
+    fields.fault(span, format!("`kind` = \"{kind}\" is not known"), hint);
 }
 
 /// Tells a fault when another connection owns one of this one's resources.
