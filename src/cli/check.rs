@@ -88,7 +88,6 @@ struct Report<'r> {
     plan: Option<Vec<PlanJson<'r>>>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_zero(n: &usize) -> bool {
     *n == 0
 }
