@@ -69,7 +69,8 @@ fn check_pieces(
     Some(check.finish(manifest.0))
 }
 
-fn check_whole(text: &str, lines: &Lines<'_>, protocols: &[&'static dyn Protocol]) -> Outcome {
+/// Checks a text that is read as one.
+pub fn check_whole(text: &str, lines: &Lines<'_>, protocols: &[&'static dyn Protocol]) -> Outcome {
     let mut told = Faults::default();
     match syntax::parse(text, lines, &mut told) {
         Ok(root) => {

@@ -100,28 +100,29 @@ pub fn read(
     let mut owners = HashMap::new();
     for (table, span) in tables(root, "connections", "connections") {
         let mut fields = Fields::over(table, span, "connection", root.faults());
-        let draft = connection(&mut fields, protocols, isolation, &mut seen, lines);
-        let Some(draft) = draft else { continue };
-        let span = fields.span_of("host");
-        if draft.connection.enabled {
-            own(&draft.connection.config, span, &mut owners, lines, fields.faults());
+        let (draft, spoken) = connection(&mut fields, protocols, isolation, &mut seen, lines);
+        if let Some(Connection { enabled: true, config, .. }) = draft.as_ref().map(|d| &d.connection) {
+            let span = fields.span_of("host");
+            own(config, span, &mut owners, lines, fields.faults());
         }
-        if draft.protocol.is_some() {
+        if spoken {
             fields.finish();
         }
+        let Some(draft) = draft else { continue };
         drafts.by_id.entry(draft.connection.config.id.as_str().into()).or_insert(drafts.list.len());
         drafts.list.push(draft);
     }
     drafts
 }
 
+/// The connection, and whether a protocol has seen its keys: without, nobody can tell which of them are unknown.
 fn connection(
     fields: &mut Fields<'_>,
     protocols: &[&'static dyn Protocol],
     isolation: Isolation,
     seen: &mut Seen,
     lines: &Lines<'_>,
-) -> Option<Draft> {
+) -> (Option<Draft>, bool) {
     let id = units::id(fields, "id");
     if let Some(id) = &id {
         seen.first(id, "connection", lines, fields.faults());
@@ -141,13 +142,11 @@ fn connection(
     let checked = protocol.and_then(|p| p.connection(kind, fields));
     let CheckedConnection { resources, lanes, settings } =
         checked.unwrap_or(CheckedConnection { resources: Vec::new(), lanes: 1, settings: Opaque::default() });
-    let id = id?.value.to_owned();
+    let Some(id) = id.map(|id| id.value.to_owned()) else { return (None, protocol.is_some()) };
     let config = ConnectionConfig { id, kind: kind.to_owned(), lanes, resources, settings, stations: Vec::new() };
     let name = protocol.map_or("", |p| p.name());
-    Some(Draft {
-        protocol,
-        connection: Connection { enabled, protocol: name, isolation, config, disabled: Vec::new() },
-    })
+    let connection = Connection { enabled, protocol: name, isolation, config, disabled: Vec::new() };
+    (Some(Draft { protocol, connection }), protocol.is_some())
 }
 
 fn unknown_kind(fields: &mut Fields<'_>, kind: &str, protocols: &[&'static dyn Protocol]) {
@@ -159,10 +158,12 @@ fn unknown_kind(fields: &mut Fields<'_>, kind: &str, protocols: &[&'static dyn P
     };
     let span = fields.span_of("kind");
     if NAMED_KINDS.contains(&kind) {
-        return fields.fault(span, format!("this build does not speak `{kind}` yet; {speaks}"), None);
+        let hint = "take this connection and its stations out until a build speaks it".to_owned();
+        return fields.fault(span, format!("this build does not speak `{kind}` yet; {speaks}"), hint);
     }
-    let hint = fields.faults().nearest(kind, spoken.iter().copied().chain(NAMED_KINDS.iter().copied()));
-    fields.fault(span, format!("`kind` = \"{kind}\" is not known; this build speaks: {}", spoken.join(", ")), hint);
+    let near = fields.faults().nearest(kind, spoken.iter().copied().chain(NAMED_KINDS.iter().copied()));
+    let hint = near.unwrap_or_else(|| format!("this build: {speaks}"));
+    fields.fault(span, format!("`kind` = \"{kind}\" is not known"), hint);
 }
 
 /// Tells a fault when another connection owns one of this one's resources.

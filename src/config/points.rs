@@ -187,7 +187,11 @@ fn marks(fields: &mut Fields<'_>) -> Vec<Mark> {
         _ => vec![value],
     };
     if items.len() > 16 {
-        fields.fault(value.span(), "`not_available` has more than 16 marks", None);
+        fields.fault(
+            value.span(),
+            "`not_available` has more than 16 marks",
+            "keep those that the device sends".to_owned(),
+        );
         return found;
     }
     for item in items {

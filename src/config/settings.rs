@@ -88,7 +88,7 @@ fn lease(fields: &mut Fields<'_>, warnings: &mut Faults) -> LeaseSettings {
 fn journal(fields: &mut Fields<'_>) -> JournalSettings {
     let commit_interval = units::millis(fields, "commit_interval_ms", 1..=10_000, 200);
     let commit_bytes = units::bytes(fields, "commit_bytes", 4 << 10..=64 * MIB, MIB);
-    let max_bytes = units::bytes(fields, "max_bytes", MIB..=1 << 50, 1 << 30);
+    let max_bytes = units::bytes(fields, "max_bytes", MIB..=1 << 44, 1 << 30);
     let max_age = units::age(fields, "max_age", 60..=3_660 * 86_400, Duration::from_secs(30 * 86_400));
     // A share of the whole, so that dropping the oldest segment never drops most of the journal.
     let segment_default = (max_bytes / 8).clamp(64 << 10, 16 * MIB);

@@ -18,8 +18,9 @@ const MOST_FOR_ALL: usize = 512 << 10;
 pub struct Broken<'t> {
     /// The tables.
     pub root: Spanned<DeTable<'t>>,
-    /// Lines with a fault of syntax; what is read from them means nothing.
-    lines: Vec<u32>,
+    /// Lines with a fault of syntax, first and last; what is read from them means nothing. A table whose name is broken
+    /// is broken up to the next one.
+    lines: Vec<(u32, u32)>,
     /// From here on everything is swallowed by something that is not closed.
     swallowed: usize,
 }
@@ -28,7 +29,9 @@ impl Broken<'_> {
     /// True when what stands at a place was read as it was meant.
     #[must_use]
     pub fn trusts(&self, span: &Range<usize>, lines: &Lines<'_>) -> bool {
-        span.start < self.swallowed && !self.lines.contains(&lines.line_of(span.start))
+        let line = lines.line_of(span.start);
+        let broken = self.lines.iter().any(|(first, last)| (*first..=*last).contains(&line));
+        span.end <= self.swallowed && span.start < self.swallowed && !broken
     }
 }
 
@@ -51,12 +54,22 @@ pub fn parse<'t>(text: &'t str, lines: &Lines<'_>, faults: &mut Faults) -> Resul
         let at = start(&error, text);
         let line = lines.line_of(at);
         // One a line: what follows on it comes from the first.
-        if at <= swallowed && broken.last() != Some(&line) {
+        if at <= swallowed && broken.last().is_none_or(|(first, _)| *first != line) {
             tell(&error, text, faults);
-            broken.push(line);
+            broken.push((line, if is_header(lines.text_of(line)) { last_of_table(line, lines, text) } else { line }));
         }
     }
     Err(Broken { root, lines: broken, swallowed })
+}
+
+fn is_header(line: &str) -> bool {
+    line.trim_start().starts_with('[')
+}
+
+/// The last line before the next table's header.
+fn last_of_table(header: u32, lines: &Lines<'_>, text: &str) -> u32 {
+    let end = lines.line_of(text.len());
+    (header + 1..=end).find(|line| is_header(lines.text_of(*line))).map_or(end, |next| next - 1)
 }
 
 fn start(error: &Error, text: &str) -> usize {
@@ -65,7 +78,8 @@ fn start(error: &Error, text: &str) -> usize {
 
 /// Where an array that is never closed first shows: what follows is read as its items.
 fn swallowed(errors: &[Error], text: &str) -> usize {
-    if !errors.iter().any(|e| e.message().starts_with("unclosed")) {
+    let endless = |e: &Error| ["unclosed array,", "unclosed inline table"].iter().any(|m| e.message().starts_with(m));
+    if !errors.iter().any(endless) {
         return usize::MAX;
     }
     let cascade = errors.iter().find(|e| e.message().contains("array") || e.message().contains("inline table"));
@@ -100,6 +114,13 @@ fn words(message: &str, found: &str) -> (String, String) {
         }
         m if m.starts_with("invalid literal string, expected `'`") => {
             said("a text is not closed", "write `'` at its end, in the same line")
+        }
+        m if m.starts_with("unclosed array table") || m.starts_with("unclosed table") => {
+            said("a table's name is not closed", "a table is written [name], one of several [[name]]")
+        }
+        m if m.starts_with("invalid boolean") => said("this is no value", "write true or false, in lower case"),
+        m if m.starts_with("unexpected leading zero") => {
+            said("a number starts with 0", "leave the zero out; other bases are 0x, 0o and 0b")
         }
         m if m.starts_with("unclosed array") => said("a list is not closed", "write `]` at its end"),
         m if m.starts_with("missing comma between array") => {

@@ -1,7 +1,7 @@
 //! Lists of tables, and ids that must be unique among them.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{BTreeMap, btree_map::Entry},
     ops::Range,
 };
 
@@ -37,7 +37,7 @@ pub fn tables<'a>(fields: &mut Fields<'a>, key: &'static str, header: &str) -> V
 
 /// Remembers ids and where each stood first.
 #[derive(Default)]
-pub struct Seen(HashMap<Box<str>, usize>);
+pub struct Seen(BTreeMap<Box<str>, usize>);
 
 impl Seen {
     /// Tells a fault, naming the line of the first, when the id was there before. False then.

@@ -59,7 +59,9 @@ pub fn age(
 ) -> Duration {
     const HINT: &str = "write a string such as \"30d\", \"12h\" or \"90 min\", or seconds as a number";
     quantity(fields, key, HINT, parse_seconds)
-        .filter(|age| within(fields, key, *age, &bounds, |b| format!("use {} s to {} s", b.start(), b.end())))
+        .filter(|age| {
+            within(fields, key, *age, &bounds, |b| format!("use {} to {}", show_age(*b.start()), show_age(*b.end())))
+        })
         .map_or(default, Duration::from_secs)
 }
 
@@ -143,6 +145,13 @@ pub fn show_bytes(size: u64) -> String {
         unit += 1;
     }
     format!("{size} {}", UNITS[unit])
+}
+
+/// An age in the largest unit that keeps it whole.
+fn show_age(seconds: u64) -> String {
+    let units = [(86_400, "days"), (3_600, "h"), (60, "min")];
+    let whole = units.iter().find(|(size, _)| seconds >= *size && seconds.is_multiple_of(*size));
+    whole.map_or_else(|| format!("{seconds} s"), |(size, unit)| format!("{} {unit}", seconds / size))
 }
 
 #[cfg(test)]

@@ -97,8 +97,7 @@ pub fn alarm_rules(root: &mut Fields<'_>, lines: &Lines<'_>, stations: &Seen, wa
     let mut found = Vec::new();
     let tables = tables(root, "alarm_rules", "alarm_rules");
     if let Some((_, span)) = tables.first() {
-        let message =
-            format!("{} alarm rules: this version records readings and does not raise alarms yet", tables.len());
+        let message = "alarm rules: this version records readings and does not raise alarms yet";
         warnings.push(span.clone(), message, None);
     }
     for (table, span) in tables {

@@ -180,13 +180,17 @@ impl<'a> Fields<'a> {
 
     /// Takes a key's raw value; the key counts as known from here on.
     pub fn take(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
-        self.known.push(key);
+        self.know(&[key]);
         self.table.get(key)
     }
 
     /// Marks keys as known without reading them.
     pub fn know(&mut self, keys: &[&'static str]) {
-        self.known.extend_from_slice(keys);
+        for key in keys {
+            if !self.known.contains(key) {
+                self.known.push(key);
+            }
+        }
     }
 
     /// Marks every key as known: nobody can tell yet whose they are.
@@ -215,13 +219,17 @@ impl<'a> Fields<'a> {
     /// A string that must be there and not be empty.
     pub fn required_string(&mut self, key: &'static str) -> Option<Located<&'a str>> {
         if self.table.get(key).is_none() {
-            self.known.push(key);
+            self.know(&[key]);
             self.missing(key);
             return None;
         }
         let found = self.string(key)?;
         if found.value.trim().is_empty() {
-            self.fault(found.span, format!("`{key}` is empty"), None);
+            self.fault(
+                found.span,
+                format!("`{key}` is empty"),
+                format!("write something between the quotes of `{key}`"),
+            );
             return None;
         }
         Some(found)
@@ -243,7 +251,16 @@ impl<'a> Fields<'a> {
     pub fn integer(&mut self, key: &'static str, bounds: std::ops::RangeInclusive<i64>) -> Option<Located<i64>> {
         let value = self.take(key)?;
         let DeValue::Integer(written) = value.get_ref() else {
-            self.wrong_type(key, value.span(), "a whole number", value.get_ref());
+            match value.get_ref() {
+                DeValue::String(s) if unquoted_fits(s, "a whole number") => {
+                    self.wrong_type(key, value.span(), "a whole number", value.get_ref());
+                }
+                other => {
+                    let message = format!("`{key}` must be a whole number, not {}", type_name(other));
+                    let hint = format!("use a whole number from {} to {}", bounds.start(), bounds.end());
+                    self.fault(value.span(), message, hint);
+                }
+            }
             return None;
         };
         match whole(value.get_ref()) {
@@ -263,7 +280,7 @@ impl<'a> Fields<'a> {
         match real(value.get_ref()) {
             Some(n) if n.is_finite() => Some(Located { value: n, span: value.span() }),
             Some(_) => {
-                self.fault(value.span(), format!("`{key}` is not a finite number"), None);
+                self.fault(value.span(), format!("`{key}` is not a finite number"), example(key, "a number"));
                 None
             }
             None => {
@@ -322,7 +339,7 @@ impl<'a> Fields<'a> {
             DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) if wanted == "a string" => {
                 Some("put it in double quotes".to_owned())
             }
-            _ => None,
+            _ => example(key, wanted),
         };
         self.fault(span, format!("`{key}` must be {wanted}, not {}", type_name(got)), hint);
     }
@@ -341,6 +358,20 @@ impl<'a> Fields<'a> {
             self.fault(key.span(), format!("unknown key `{name}`"), hint);
         }
     }
+}
+
+/// How a value of the wanted type looks.
+fn example(key: &str, wanted: &str) -> Option<String> {
+    let value = match wanted {
+        "a string" => "\"…\"",
+        "a whole number" => "1000",
+        "a number" => "0.5",
+        "true or false" => return Some(format!("write {key} = true, or {key} = false")),
+        "a table" => "{ … }",
+        "a list" => "[ … ]",
+        _ => return None,
+    };
+    Some(format!("write it in the form {key} = {value}"))
 }
 
 /// True when a string would be what was wanted if it had no quotes.
@@ -478,7 +509,7 @@ mod tests {
             .remove(0)
         };
         assert_eq!(port("port = \"502\"").hint.as_deref(), Some("write it without quotes: port = 502"));
-        assert_eq!(port("port = \"high\"").hint, None);
+        assert_eq!(port("port = \"high\"").hint.as_deref(), Some("use a whole number from 1 to 65535"));
     }
 
     #[test]

@@ -1,0 +1,167 @@
+//! Faults as people and scripts read them.
+
+use std::{fmt, path::Path};
+
+use serde::Serialize;
+use worker_contract::Fault;
+
+use super::lines::Lines;
+
+/// A fault, or a warning, with its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RenderedFault {
+    /// The file, as it was named.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it; `None` where the message says it.
+    pub hint: Option<String>,
+    /// The line's text, for people; empty when the fault is the file's.
+    #[serde(skip)]
+    pub text: String,
+}
+
+impl RenderedFault {
+    /// Places faults in a text.
+    #[must_use]
+    pub fn render(path: &Path, lines: &Lines<'_>, faults: Vec<Fault>) -> Vec<Self> {
+        let file = path.display().to_string();
+        let render = |fault: Fault| {
+            let place = lines.place(fault.span.start);
+            Self {
+                file: file.clone(),
+                line: place.line,
+                column: place.column,
+                message: fault.message,
+                hint: fault.hint,
+                text: redacted(lines.text_of(place.line)),
+            }
+        };
+        faults.into_iter().map(render).collect()
+    }
+
+    /// A fault of the file as a whole.
+    #[must_use]
+    pub fn of_file(path: &Path, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        let file = path.display().to_string();
+        Self { file, line: 1, column: 1, message: message.into(), hint: Some(hint.into()), text: String::new() }
+    }
+}
+
+/// `FILE:LINE:COLUMN: message`, the line with a caret below the place, and the hint.
+impl fmt::Display for RenderedFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
+        if let Some((shown, caret)) = excerpt(&self.text, self.column) {
+            write!(f, "\n    {shown}\n    {:caret$}^", "")?;
+        }
+        match &self.hint {
+            Some(hint) => write!(f, "\n    hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A line without the user and the password of a URL: what is told of a manifest may end in a log. Each hidden character
+/// leaves one in its place, so that columns stay.
+fn redacted(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        shown.push_str(before);
+        let authority = after.find(['/', '"', '\'', ' ']).map_or(after, |end| &after[..end]);
+        let secret = authority.rfind('@').map_or("", |end| &authority[..end]);
+        shown.extend(secret.chars().map(|_| '*'));
+        rest = &after[secret.len()..];
+    }
+    shown + rest
+}
+
+/// The part of a line around a column that fits a terminal, and where in it the column is. Every character of it is one
+/// cell of a plain terminal, so that the caret stands below the place.
+fn excerpt(text: &str, column: u32) -> Option<(String, usize)> {
+    const WIDTH: usize = 100;
+    let column = (column as usize).saturating_sub(1);
+    if text.trim().is_empty() {
+        return None;
+    }
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let indent = text.chars().take_while(|c| c.is_whitespace()).count().min(column);
+    let from = indent.max(column.saturating_sub(WIDTH * 2 / 3));
+    let shown: String = text.chars().skip(from).take(WIDTH).map(plain).collect();
+    Some((shown.trim_end().to_owned(), column - from))
+}
+
+/// A manifest that was refused: everything that is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LoadError {
+    /// The file, as it was named.
+    pub file: String,
+    /// At least one.
+    pub faults: Vec<RenderedFault>,
+    /// What else a person should know.
+    pub warnings: Vec<RenderedFault>,
+    /// How many more faults there are than are told.
+    #[serde(rename = "faults_not_shown")]
+    pub more: usize,
+}
+
+impl LoadError {
+    /// A file that could not even be read.
+    #[must_use]
+    pub fn of_file(path: &Path, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        let fault = RenderedFault::of_file(path, message, hint);
+        Self { file: path.display().to_string(), faults: vec![fault], warnings: Vec::new(), more: 0 }
+    }
+
+    /// One line: the first fault and how many there are, for a log or a status.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let count = self.faults.len() + self.more;
+        let first = self.faults.first();
+        let first = first.map_or_else(String::new, |f| format!("{}:{}:{}: {}", f.file, f.line, f.column, f.message));
+        if count > 1 { format!("{first} (and {} more)", count - 1) } else { first }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Every fault, then the count.
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in &self.faults {
+            writeln!(f, "{fault}")?;
+        }
+        if self.more > 0 {
+            writeln!(f, "… and {} more, not shown", self.more)?;
+        }
+        let count = self.faults.len() + self.more;
+        write!(f, "{count} {}; nothing was started", if count == 1 { "fault" } else { "faults" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_in_a_url_is_not_shown() {
+        let line = "url = \"mqtts://u:pä@broker.example\" # see https://x.example/a@b";
+        assert_eq!(redacted(line), "url = \"mqtts://****@broker.example\" # see https://x.example/a@b");
+    }
+
+    #[test]
+    fn a_caret_stands_below_the_place_in_long_and_indented_lines() {
+        assert_eq!(excerpt("  a = 1", 5), Some(("a = 1".to_owned(), 2)));
+        let (shown, caret) = excerpt(&format!("{}X{}", "é".repeat(500), "é".repeat(500)), 501).unwrap();
+        assert_eq!(shown.chars().nth(caret), Some('X'));
+        assert!(shown.chars().count() <= 100);
+        assert_eq!(excerpt("", 1), None);
+        assert_eq!(excerpt("a\tb", 3), Some(("a b".to_owned(), 2)));
+    }
+}
