@@ -1,12 +1,10 @@
 //! The command line: one file a command.
 
 pub mod check;
-#[cfg(feature = "device")]
-pub mod demo;
+//pub mod demo;
 pub mod drain;
 pub mod exit;
-#[cfg(feature = "device")]
-pub mod journal;
+//pub mod journal;
 pub mod log;
 pub mod reload;
 #[cfg(feature = "device")]
@@ -16,6 +14,7 @@ pub mod sim;
 pub mod status;
 pub mod table;
 pub mod tail;
+pub mod talk;
 #[cfg(feature = "device")]
 pub mod worker;
 
@@ -41,8 +40,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// A simulated plant and a gateway pair on this machine; nothing to install
-    #[cfg(feature = "device")]
-    Demo(demo::DemoArgs),
+    //Demo(demo::DemoArgs),
     /// A supervisor: leader or follower, as the lease decides
     #[cfg(feature = "device")]
     Run(run::RunArgs),
@@ -57,11 +55,9 @@ pub enum Command {
     /// Let a supervisor read its manifest again
     Reload(reload::ReloadArgs),
     /// Verify, sum up or export the journal
-    #[cfg(feature = "device")]
-    Journal(journal::JournalArgs),
+    //Journal(journal::JournalArgs),
     /// A simulator, to try a manifest without the plant
-    #[cfg(feature = "device")]
-    Sim(sim::SimArgs),
+    //Sim(sim::SimArgs),
     /// How the supervisor starts itself as a worker
     #[cfg(feature = "device")]
     #[command(hide = true)]
@@ -74,8 +70,7 @@ pub enum Command {
 /// What failed, for a person; the exit code is then 1.
 pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
     match &cli.command {
-        #[cfg(feature = "device")]
-        Command::Demo(args) => demo::run(args),
+        //Command::Demo(args) => demo::run(args),
         #[cfg(feature = "device")]
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
@@ -83,10 +78,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Tail(args) => tail::run(args),
         Command::Drain(args) => drain::run(args),
         Command::Reload(args) => reload::run(args),
-        #[cfg(feature = "device")]
-        Command::Journal(args) => journal::run(args),
-        #[cfg(feature = "device")]
-        Command::Sim(args) => sim::run(args),
+        //Command::Journal(args) => journal::run(args),
+        //Command::Sim(args) => sim::run(args),
         #[cfg(feature = "device")]
         Command::Worker(args) => worker::run(args),
     }

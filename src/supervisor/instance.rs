@@ -27,6 +27,11 @@ use crate::{
     supervisor::board::Board,
 };
 
+/// Committed lines that wait for the hub; beyond that the oldest go, and are counted.
+const FEED_BYTES: usize = 4 << 20;
+/// Without lines, whether anybody still listens is looked at so often.
+const FEED_LOOK: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// What somebody wants of the instance's task, with the way back for the answer.
 #[derive(Debug)]
 pub enum Wish {
@@ -66,6 +71,8 @@ pub struct Instance {
     /// Where wishes go. Bounded: who finds it full is told that the instance is busy.
     pub wishes: mpsc::Sender<Wish>,
     draining: AtomicBool,
+    /// Whether a task passes committed lines on to the hub.
+    feeding: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -84,7 +91,8 @@ impl Instance {
         let Given { id, build, node_id, manifest, registry, lease, hub, wishes } = given;
         let state = State { leading: None, since: Wall::now(), notices: Vec::new(), lease_trouble: None };
         let draining = AtomicBool::new(false);
-        Self { id, build, node_id, manifest, registry, lease, hub, wishes, draining, state: Mutex::new(state) }
+        let feeding = Arc::default();
+        Self { id, build, node_id, manifest, registry, lease, hub, wishes, draining, feeding, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -237,8 +245,12 @@ impl api::Instance for Instance {
     }
 
     fn subscribe(&self, topic: Topic) -> Result<Subscription, Refusal> {
-        self.leading_or_refuse()?;
-        self.hub.subscribe(topic)
+        let leading = self.leading_or_refuse()?;
+        let subscription = self.hub.subscribe(topic)?;
+        if !self.feeding.swap(true, Ordering::AcqRel) {
+            tokio::spawn(feed(leading.journal, self.hub.clone(), Arc::clone(&self.feeding)));
+        }
+        Ok(subscription)
     }
 }
 
@@ -253,7 +265,7 @@ impl ProbeState for Instance {
         if let Some(leading) = leading {
             let stats = leading.journal.stats();
             let health = match stats.trouble {
-                _ if leading.journal.is_dead() => Health::Down("the journal writer ended".to_owned()),
+                _ if !leading.journal.is_alive() => Health::Down("the journal writer ended".to_owned()),
                 Some(why) => Health::Degraded(why),
                 None => Health::Up,
             };
@@ -293,6 +305,25 @@ impl ProbeState for Instance {
     }
 }
 
+/// Passes committed lines on for as long as somebody listens: without, the writer copies none.
+async fn feed(journal: WriterHandle, hub: Hub, feeding: Arc<AtomicBool>) {
+    let mut lines = journal.subscribe(FEED_BYTES);
+    // The writer's handle is not held: its last one going ends the writer.
+    drop(journal);
+    loop {
+        match tokio::time::timeout(FEED_LOOK, lines.next()).await {
+            Ok(Some((lost, chunk))) => hub.publish(&chunk.lines, lost + chunk.last_seq.saturating_sub(chunk.first_seq) + 1),
+            Ok(None) => break,
+            Err(_) if hub.wanted() => {}
+            Err(_) => break,
+        }
+        if !hub.wanted() {
+            break;
+        }
+    }
+    feeding.store(false, Ordering::Release);
+}
+
 /// Critical workers gate readiness; what is not critical and not well degrades it.
 fn judge(board: &Board, parts: &mut Vec<Part>) -> Vec<CriticalWorker> {
     let standings = board.standings();
@@ -316,25 +347,17 @@ fn judge(board: &Board, parts: &mut Vec<Part>) -> Vec<CriticalWorker> {
 }
 
 fn journal_status(journal: &WriterHandle) -> JournalStatus {
-    let stats = journal.stats();
-    JournalStatus {
-        first_seq: stats.first_seq,
-        last_seq: stats.last_seq,
-        bytes: stats.bytes,
-        trouble: stats.trouble,
-        pending_bytes: stats.pending_bytes,
-        dropped: stats.dropped,
-    }
+    JournalStatus::from(&journal.stats())
 }
 
 fn journal_counters(journal: &WriterHandle) -> JournalCounters {
     let stats = journal.stats();
     JournalCounters {
         records: stats.records,
-        bytes: stats.bytes_written,
+        bytes: stats.written_bytes,
         commits: stats.commits,
-        commit_time: stats.commit_time,
-        last_commit: stats.last_commit,
+        commit_time: stats.commit_sum,
+        last_commit: stats.commit_last,
         repairs: stats.repairs,
     }
 }

@@ -6,23 +6,24 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::Value;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
+    clock::Wall,
     config::{
-        diff,
+        self,
         model::{Manifest, Overflow},
         timeouts::DrainTimes,
     },
-    journal::{self, Batch, JournalError, RecoverOptions, Recovered, WriterHandle, WriterOptions},
+    journal::{self, Batch, CheckpointData, Entry, Hooks, JournalError, Notice, RecoverOptions, Recovered, WriterHandle, WriterOptions},
     lease::Fence,
     rpc::{
-        Hub,
         api::{Changes, ReloadReport},
     },
     supervisor::{
         board::Board,
         desired::{Desired, Handles},
+        event,
         pool::{Command, Pool, Tools},
     },
 };
@@ -45,8 +46,6 @@ pub struct Start {
     pub fence: Fence,
     /// What to do.
     pub manifest: Arc<Manifest>,
-    /// Where committed lines go for those who listen.
-    pub hub: Hub,
 }
 
 /// A leader at work.
@@ -76,7 +75,7 @@ impl Leader {
         tell_recovery(&recovered);
         let report = (!recovered.report.is_clean()).then(|| recovered.report.fields());
         let last_seq = recovered.last_seq;
-        let (commits, committed) = tokio::sync::mpsc::unbounded_channel();
+        let (commits, committed) = mpsc::unbounded_channel();
         let journal = open_writer(&start, recovered, commits)?;
         let tools = Tools {
             run_dir: start.run_dir.clone(),
@@ -103,7 +102,8 @@ impl Leader {
             ],
         );
         if let Some(report) = report {
-            let _ = leader.journal.append(Batch::event("journal_recovered", report));
+            let entry = Entry::Event { ts: Wall::now(), event: "journal_recovered".into(), fields: report };
+            let _ = leader.journal.append(Batch::own(entry));
         }
         let (answer, _) = oneshot::channel();
         let _ = leader.pool.commands().send(Command::Apply(Arc::clone(&leader.desired), answer));
@@ -112,7 +112,7 @@ impl Leader {
 
     /// Puts another manifest into force: the stations that changed, and no other.
     pub async fn apply(&mut self, manifest: Arc<Manifest>) -> ReloadReport {
-        let changes = diff::diff(&self.desired.manifest, &manifest);
+        let changes = config::diff(&self.desired.manifest, &manifest);
         let desired = Arc::new(self.handles.assign(Arc::clone(&manifest), Some(&self.desired)));
         // The board first: readings of a new handle must find their names.
         self.board.configure(desired.metas(), manifest.disabled_stations());
@@ -125,7 +125,8 @@ impl Leader {
         for (id, why) in refused.unwrap_or_default() {
             notes.push(format!("{id}: {why}"));
         }
-        let report = ReloadReport { stations: changes.stations.into(), workers, notes };
+        let stations = changed_stations(changes.stations, &manifest);
+        let report = ReloadReport { stations, workers, notes };
         self.record(
             "configuration",
             [
@@ -148,18 +149,13 @@ impl Leader {
     /// Why the process cannot go on, if a critical part of it has died.
     #[must_use]
     pub fn broken(&self) -> Option<&'static str> {
-        if self.journal.is_dead() {
+        if !self.journal.is_alive() {
             Some("the journal writer ended")
         } else if self.pool.is_dead() {
             Some("the task that owns the workers ended")
         } else {
             None
         }
-    }
-
-    /// Drains the workers. The keys of those that had to be killed.
-    pub async fn drain_workers(pool: Pool, within: Duration) -> Vec<String> {
-        pool.drain(within).await
     }
 
     /// Takes the leader apart for the drain: the workers first, then the journal.
@@ -170,22 +166,21 @@ impl Leader {
 
     /// Records an event.
     pub fn record<const N: usize>(&self, event: &'static str, fields: [(&'static str, Value); N]) {
-        // An event that does not fit is in the log all the same.
-        let _ = self.journal.append(Batch::event(event, fields));
+        event::record(&self.journal, event, fields);
     }
 }
 
 fn open_writer(
     start: &Start,
     recovered: Recovered,
-    commits: tokio::sync::mpsc::UnboundedSender<Vec<(u64, u64)>>,
+    commits: mpsc::UnboundedSender<Vec<(u64, u64)>>,
 ) -> Result<WriterHandle, JournalError> {
     let settings = &start.manifest.journal;
-    let (fence, hub) = (start.fence.clone(), start.hub.clone());
+    let fence = start.fence.clone();
     let options = WriterOptions {
         epoch: start.epoch,
         commit_interval: settings.commit_interval,
-        commit_bytes: settings.commit_bytes,
+        commit_bytes: size(settings.commit_bytes),
         segment_bytes: settings.segment_bytes,
         max_bytes: settings.max_bytes,
         max_age: settings.max_age,
@@ -193,18 +188,36 @@ fn open_writer(
             Overflow::DropOldest => journal::Overflow::DropOldest,
             Overflow::StopPolling => journal::Overflow::StopPolling,
         },
-        memory_bytes: settings.memory_bytes,
-        fence: Arc::new(move || fence.check().is_ok()),
+        memory_bytes: size(settings.memory_bytes),
     };
-    journal::start(options, recovered, move |commit| {
-        let _ = commits.send(commit.acks);
-    })
+    let hooks = Hooks {
+        fence: Arc::new(move || fence.check().is_ok()),
+        notice: Box::new(move |notice| tell(notice, &commits)),
+        checkpoint: Box::new(CheckpointData::default),
+    };
+    journal::writer::start(options, &recovered, hooks)
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn tell(notice: Notice, commits: &mpsc::UnboundedSender<Vec<(u64, u64)>>) {
+    match notice {
+        Notice::Committed(commit) => {
+            // Nobody is left to tell during the very end of a drain.
+            let _ = commits.send(commit.acks);
+        }
+        Notice::Trouble(why) => tracing::error!(why, "nothing can be committed; readings wait in memory"),
+        Notice::Recovered => tracing::info!("the journal commits again"),
+        Notice::Failed(failure) => tracing::error!(?failure, "the journal writer ended"),
+    }
 }
 
 /// Passes commits on to the workers' links. Bounded by the commits, of which there are a few a second.
 async fn pass_on(
-    mut committed: tokio::sync::mpsc::UnboundedReceiver<Vec<(u64, u64)>>,
-    pool: tokio::sync::mpsc::UnboundedSender<Command>,
+    mut committed: mpsc::UnboundedReceiver<Vec<(u64, u64)>>,
+    pool: mpsc::UnboundedSender<Command>,
 ) {
     while let Some(acks) = committed.recv().await {
         if !acks.is_empty() && pool.send(Command::Committed(acks)).is_err() {
@@ -226,6 +239,14 @@ fn tell_recovery(recovered: &Recovered) {
     }
     let (faults, repairs, cut_bytes, missing) = (report.fault_count, report.repairs, report.cut_bytes, report.missing);
     tracing::warn!(first, last, took_ms, faults, repairs, cut_bytes, missing, "journal recovered with faults");
+}
+
+/// The stations that a reload changes, as it tells them.
+#[must_use]
+pub fn changed_stations(changes: config::Changes, after: &Manifest) -> Changes {
+    let config::Changes { added, removed, changed } = changes;
+    let unchanged = after.stations().count().saturating_sub(added.len() + changed.len()) as u64;
+    Changes { added, removed, updated: changed, unchanged }
 }
 
 fn worker_changes(before: &Desired, after: &Desired) -> Changes {

@@ -11,11 +11,12 @@ use tokio::{
 use crate::{
     clock::Wall,
     config::model::WorkerPlan,
-    journal::{Batch, Entry, Rejected, WriterHandle},
+    journal::{Batch, Entry, Rejected, RejectedWhy, WriterHandle},
     status::StationState,
     supervisor::{
         board::{Board, Standing},
         desired::Desired,
+        event,
     },
     worker::wire::{self, FromWorker, Readings, Reader, ToWorker, WireError, Writer},
 };
@@ -189,7 +190,7 @@ impl Intake {
             let lost = first - self.expected;
             tracing::error!(worker = self.key, lost, "the worker's memory was full and readings were lost");
             let fields = [("worker", self.key.as_str().into()), ("lost", lost.into())];
-            let _ = self.journal.append(Batch::event("readings_lost", fields));
+            event::record(&self.journal, "readings_lost", fields);
         }
         let up_to = first + readings.len() as u64 - 1;
         self.expected = up_to + 1;
@@ -205,8 +206,8 @@ impl Intake {
         loop {
             match self.journal.append(batch) {
                 Ok(()) => break,
-                Err(Rejected::Full(back)) => {
-                    batch = back;
+                Err(Rejected { why: RejectedWhy::Full, batch: back }) => {
+                    batch = *back;
                     if !std::mem::replace(&mut paused, true) {
                         tracing::error!(worker = self.key, "the journal is full: polling stops until there is room");
                         let _ = flow.try_send(true);
@@ -214,7 +215,7 @@ impl Intake {
                     sleep(FULL_PAUSE).await;
                 }
                 // The writer is closed or fenced; the worker keeps what is not acknowledged.
-                Err(Rejected::Closed) => break,
+                Err(Rejected { why: RejectedWhy::Closed, .. }) => break,
             }
         }
         if paused {
@@ -231,8 +232,7 @@ impl Intake {
             ("to", now.state.as_str().into()),
             ("reason", now.reason.as_deref().map_or(serde_json::Value::Null, Into::into)),
         ];
-        // An event that does not fit is in the log and in status all the same.
-        let _ = self.journal.append(Batch::event("station_state", fields));
+        event::record(&self.journal, "station_state", fields);
     }
 }
 

@@ -10,6 +10,7 @@
 //! | [`link`] | one worker's socket: commands out, readings into the journal |
 //! | [`pool`] | owns the workers and makes them match what is desired |
 //! | [`leader`] | leading: journal, pool and the leader's listeners, from promotion to drain |
+//! | [`event`] | event records |
 //! | [`instance`] | what commands and probes see of it |
 //! | [`run`] | the instance: lease, signals, RPC, probes |
 //!
@@ -27,6 +28,7 @@ pub mod board;
 pub mod budget;
 pub mod child;
 pub mod desired;
+pub mod event;
 pub mod instance;
 pub mod leader;
 pub mod listeners;

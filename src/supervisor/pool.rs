@@ -15,13 +15,14 @@ use crate::{
         model::{WorkerKey, WorkerPlan},
         timeouts::{self, DrainTimes},
     },
-    journal::{Batch, WriterHandle},
+    journal::WriterHandle,
     status::WorkerStatus,
     supervisor::{
         board::Board,
         budget::{Budget, Verdict},
         child::{Identity, Launch, LaunchError, Launched, in_words},
         desired::Desired,
+        event,
         link::{Link, News, Order},
         machine::{Action, Event, Rules, Unit},
     },
@@ -434,8 +435,7 @@ impl Owner {
 
     fn record(&self, event: &'static str, key: &str, more: &[(&'static str, serde_json::Value)]) {
         let fields = std::iter::once(("worker", key.into())).chain(more.iter().cloned());
-        // An event that does not fit is in the log and in status all the same.
-        let _ = self.tools.journal.append(Batch::event(event, fields));
+        event::record(&self.tools.journal, event, fields);
     }
 
     fn publish(&self, key: &str) {

@@ -24,7 +24,7 @@ use crate::{
     status::Role,
     supervisor::{
         instance::{Instance, Leading, Wish},
-        leader::{Leader, Start},
+        leader::{Leader, Start, changed_stations},
         listeners::{self, Http, LeaderListeners},
         setup::{self, Parent, SetupError},
     },
@@ -156,9 +156,6 @@ impl Supervisor {
     }
 
     fn look_around(&self) -> Next {
-        if self.instance.lease.is_dead() {
-            return Next::Fail("the lease's thread ended".to_owned());
-        }
         if let Some(why) = self.leading.as_ref().and_then(|(leader, _)| leader.broken()) {
             return Next::Fail(why.to_owned());
         }
@@ -213,7 +210,6 @@ impl Supervisor {
             why,
             fence: self.instance.lease.fence(),
             manifest: Arc::clone(&self.manifest),
-            hub: self.instance.hub.clone(),
         };
         let leader = match Leader::start(start).await {
             Ok(leader) => leader,
@@ -278,10 +274,10 @@ impl Supervisor {
                 tracing::error!("reload: the manifest is refused and the old one stays in force\n{error}");
                 Err(refused(&error))
             }
-            Ok(None) => Ok(report(config::diff(&before, &before))),
+            Ok(None) => Ok(between(&before, &before)),
             Ok(Some(manifest)) => match &mut self.leading {
                 Some((leader, _)) => Ok(leader.apply(manifest).await),
-                None => Ok(report(config::diff(&before, &manifest))),
+                None => Ok(between(&before, &manifest)),
             },
         };
         if let Ok(report) = &report {
@@ -376,14 +372,9 @@ fn refused(error: &LoadError) -> ReloadError {
     ReloadError::Manifest { faults: error.faults.iter().map(fault).collect(), more: error.more }
 }
 
-/// What a manifest changes, as a reload tells it.
-#[must_use]
-pub fn report(changes: config::Diff) -> ReloadReport {
-    let stations = Changes {
-        added: changes.stations.added,
-        removed: changes.stations.removed,
-        updated: changes.stations.changed,
-        unchanged: changes.stations.unchanged,
-    };
+/// What a reload changes on an instance that follows: what it will poll once it leads.
+fn between(before: &Manifest, after: &Manifest) -> ReloadReport {
+    let changes = config::diff(before, after);
+    let stations = changed_stations(changes.stations, after);
     ReloadReport { stations, workers: Changes::default(), notes: changes.restart_needed }
 }

@@ -3,16 +3,18 @@
 
 use std::{
     fs, io,
-    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    sync::mpsc,
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
 };
+use tokio::sync::{mpsc, watch};
 
 use crate::{
     clock::Wall,
@@ -73,6 +75,9 @@ pub enum SetupError {
     /// The probes' address cannot be used.
     #[error("the address for probes")]
     Probes(#[source] ListenError),
+    /// The system gives no thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
     /// The process to leave with is not there.
     #[error("there is no process {0} to leave with")]
     Parent(u32),
@@ -188,24 +193,29 @@ fn highest_epoch(journal: &Path) -> u64 {
 }
 
 /// The process whose end is this one's, if there is one.
-pub struct Parent(Option<AsyncFd<OwnedFd>>);
+pub struct Parent(Option<watch::Receiver<bool>>);
 
 impl Parent {
     fn watch(pid: Option<u32>) -> Result<Self, SetupError> {
         let Some(pid) = pid else { return Ok(Self(None)) };
-        let fd = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|p| pidfd_open(p, PidfdFlags::NONBLOCK).ok());
+        let fd = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok());
         let fd = fd.ok_or(SetupError::Parent(pid))?;
-        // Readable once the process has ended.
-        let fd = AsyncFd::with_interest(fd, Interest::READABLE).map_err(|_| SetupError::Parent(pid))?;
-        Ok(Self(Some(fd)))
+        let (tell, gone) = watch::channel(false);
+        // A thread of its own, since it waits for as long as the process lives.
+        let wait = move || {
+            // Readable once the process has ended. An error other than a signal is as good as its end.
+            while let Err(Errno::INTR) = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) {}
+            let _ = tell.send(true);
+        };
+        thread::Builder::new().name("parent".to_owned()).spawn(wait).map_err(SetupError::Thread)?;
+        Ok(Self(Some(gone)))
     }
 
     /// Resolves when the process is gone; never when there is none.
-    pub async fn gone(&self) {
-        match &self.0 {
-            Some(fd) => {
-                let _ = fd.readable().await;
-            }
+    pub async fn gone(&mut self) {
+        match &mut self.0 {
+            // An error: the thread has ended, after its word.
+            Some(gone) => drop(gone.wait_for(|gone| *gone).await),
             None => std::future::pending().await,
         }
     }
