@@ -1,4 +1,5 @@
 //! The command line: one file a command.
 
+pub mod demo;
 pub mod exit;
 pub mod sim;
