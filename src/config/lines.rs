@@ -54,6 +54,13 @@ impl<'t> Lines<'t> {
         Place { line: self.line_of(at), column: u32::try_from(characters + 1).unwrap_or(u32::MAX) }
     }
 
+    /// How many bytes stand before a byte in its line.
+    #[must_use]
+    pub fn offset_in_line(&self, at: usize) -> usize {
+        let at = at.min(self.text.len());
+        at - self.range(self.index_of(at)).start.min(at)
+    }
+
     /// A line's text, without its end.
     #[must_use]
     pub fn text_of(&self, line: u32) -> &'t str {

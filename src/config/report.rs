@@ -20,9 +20,10 @@ pub struct RenderedFault {
     pub message: String,
     /// What to do about it; `None` where the message says it.
     pub hint: Option<String>,
-    /// The line's text, for people; empty when the fault is the file's.
+    /// For people: the part of the line around the place, and how many characters of it stand before the place. `None`
+    /// when there is nothing to show.
     #[serde(skip)]
-    pub text: String,
+    pub excerpt: Option<(String, usize)>,
 }
 
 impl RenderedFault {
@@ -38,7 +39,7 @@ impl RenderedFault {
                 column: place.column,
                 message: fault.message,
                 hint: fault.hint,
-                text: redacted(lines.text_of(place.line)),
+                excerpt: excerpt(lines.text_of(place.line), lines.offset_in_line(fault.span.start)),
             }
         };
         faults.into_iter().map(render).collect()
@@ -48,7 +49,7 @@ impl RenderedFault {
     #[must_use]
     pub fn of_file(path: &Path, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let file = path.display().to_string();
-        Self { file, line: 1, column: 1, message: message.into(), hint: Some(hint.into()), text: String::new() }
+        Self { file, line: 1, column: 1, message: message.into(), hint: Some(hint.into()), excerpt: None }
     }
 }
 
@@ -56,8 +57,8 @@ impl RenderedFault {
 impl fmt::Display for RenderedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
-        if let Some((shown, caret)) = excerpt(&self.text, self.column) {
-            write!(f, "\n    {shown}\n    {:caret$}^", "")?;
+        if let Some((shown, before)) = &self.excerpt {
+            write!(f, "\n    {shown}\n    {:before$}^", "", before = *before)?;
         }
         match &self.hint {
             Some(hint) => write!(f, "\n    hint: {hint}"),
@@ -82,19 +83,26 @@ fn redacted(line: &str) -> String {
     shown + rest
 }
 
-/// The part of a line around a column that fits a terminal, and where in it the column is. Every character of it is one
-/// cell of a plain terminal, so that the caret stands below the place.
-fn excerpt(text: &str, column: u32) -> Option<(String, usize)> {
+/// The part of a line around a byte of it that fits a terminal, and how many characters stand before that byte. Every
+/// character of it is one cell of a plain terminal, so that a caret stands below the place.
+fn excerpt(line: &str, at: usize) -> Option<(String, usize)> {
+    /// Characters before the place and in all.
+    const BEFORE: usize = 66;
     const WIDTH: usize = 100;
-    let column = (column as usize).saturating_sub(1);
-    if text.trim().is_empty() {
-        return None;
-    }
+    /// Bytes around the place that are looked at: a line may be as long as the file.
+    const NEAR: usize = 1024;
+    let at = line.floor_char_boundary(at);
+    let near = line.floor_char_boundary(at.saturating_sub(NEAR))..line.ceil_char_boundary((at + NEAR).min(line.len()));
+    let line_start = near.start == 0;
+    let (before, after) = (&line[near.start..at], &line[at..near.end]);
+    let shown = redacted(&format!("{before}{after}"));
+    let before = before.chars().count();
+    let indent = if line_start { shown.chars().take_while(|c| c.is_whitespace()).count().min(before) } else { 0 };
+    let from = indent.max(before.saturating_sub(BEFORE));
     let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let indent = text.chars().take_while(|c| c.is_whitespace()).count().min(column);
-    let from = indent.max(column.saturating_sub(WIDTH * 2 / 3));
-    let shown: String = text.chars().skip(from).take(WIDTH).map(plain).collect();
-    Some((shown.trim_end().to_owned(), column - from))
+    let shown: String = shown.chars().skip(from).take(WIDTH).map(plain).collect();
+    let shown = shown.trim_end();
+    (!shown.is_empty()).then(|| (shown.to_owned(), before - from))
 }
 
 /// A manifest that was refused: everything that is wrong with it.
@@ -157,11 +165,12 @@ mod tests {
 
     #[test]
     fn a_caret_stands_below_the_place_in_long_and_indented_lines() {
-        assert_eq!(excerpt("  a = 1", 5), Some(("a = 1".to_owned(), 2)));
-        let (shown, caret) = excerpt(&format!("{}X{}", "é".repeat(500), "é".repeat(500)), 501).unwrap();
-        assert_eq!(shown.chars().nth(caret), Some('X'));
-        assert!(shown.chars().count() <= 100);
-        assert_eq!(excerpt("", 1), None);
-        assert_eq!(excerpt("a\tb", 3), Some(("a b".to_owned(), 2)));
+        assert_eq!(excerpt("  a = 1", 4), Some(("a = 1".to_owned(), 2)));
+        let long = format!("{}X{}", "é".repeat(5000), "é".repeat(5000));
+        let (shown, before) = excerpt(&long, 10_000).unwrap();
+        assert_eq!(shown.chars().nth(before), Some('X'));
+        assert_eq!(shown.chars().count(), 100);
+        assert_eq!(excerpt("", 0), None);
+        assert_eq!(excerpt("a\tb", 9), Some(("a b".to_owned(), 3)));
     }
 }

@@ -311,6 +311,31 @@ fn ten_thousand_equal_faults_are_told_shortly_and_soon() {
 }
 
 #[test]
+fn nesting_without_end_is_a_fault_and_no_overflow() {
+    for text in [
+        format!("{} = 1\n", ["a"; 100_000].join(".")),
+        format!("[{}]\n", ["a"; 100_000].join(".")),
+        format!("[[stations]]\n{} = 1\n", ["a"; 100_000].join(".")),
+        format!("a = {}\n", "[".repeat(100_000)),
+        format!("a = {}\n", "{ a = ".repeat(100_000)),
+        format!("a = {}", "{ a.a.a.a = ".repeat(100_000)),
+    ] {
+        assert!(!faults(&text).is_empty());
+    }
+}
+
+#[test]
+fn one_line_as_long_as_the_file_is_told_shortly() {
+    let text = format!(
+        "format_version = \"1\"\nfacility = {{ id = \"p\", {} }}\n",
+        (0..20_000).map(|i| format!("k{i} = 1")).collect::<Vec<_>>().join(", ")
+    );
+    let error = load_bytes(Path::new("p"), text.as_bytes(), PROTOCOLS).unwrap_err();
+    assert_eq!(error.faults.len() + error.more, 20_000);
+    assert!(error.to_string().len() < 1 << 20);
+}
+
+#[test]
 fn a_diff_names_what_changes() {
     let old = good(&point(""));
     assert!(diff(&old, &old).is_empty());
