@@ -6,7 +6,6 @@
 //! | --- | --- |
 //! | [`folder`] | the private temporary folder |
 //! | [`pair`] | the two instances: started, killed, ended |
-//! | [`parent`] | how an instance notices that the demo is gone |
 //! | [`source`] | asking an instance |
 //! | [`tail`], [`ledger`] | following the journal's files; counting what they say (pure) |
 //! | [`takeover`] | measuring a change of leaders (pure) |
@@ -20,7 +19,6 @@ pub mod ledger;
 pub mod lines;
 pub mod observer;
 pub mod pair;
-pub mod parent;
 pub mod render;
 pub mod screen;
 pub mod session;

@@ -1,7 +1,8 @@
 //! The command line: one file a command.
 
 pub mod check;
-//pub mod demo;
+#[cfg(feature = "device")]
+pub mod demo;
 pub mod drain;
 pub mod exit;
 //pub mod journal;
@@ -18,6 +19,7 @@ pub mod talk;
 #[cfg(feature = "device")]
 pub mod worker;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use exit::Exit;
@@ -40,7 +42,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// A simulated plant and a gateway pair on this machine; nothing to install
-    //Demo(demo::DemoArgs),
+    #[cfg(feature = "device")]
+    Demo(demo::Args),
     /// A supervisor: leader or follower, as the lease decides
     #[cfg(feature = "device")]
     Run(run::RunArgs),
@@ -57,7 +60,8 @@ pub enum Command {
     /// Verify, sum up or export the journal
     //Journal(journal::JournalArgs),
     /// A simulator, to try a manifest without the plant
-    //Sim(sim::SimArgs),
+    #[cfg(feature = "device")]
+    Sim(sim::Args),
     /// How the supervisor starts itself as a worker
     #[cfg(feature = "device")]
     #[command(hide = true)]
@@ -70,7 +74,8 @@ pub enum Command {
 /// What failed, for a person; the exit code is then 1.
 pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
     match &cli.command {
-        //Command::Demo(args) => demo::run(args),
+        #[cfg(feature = "device")]
+        Command::Demo(args) => block_on(demo::run(args.clone())),
         #[cfg(feature = "device")]
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
@@ -79,10 +84,17 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Drain(args) => drain::run(args),
         Command::Reload(args) => reload::run(args),
         //Command::Journal(args) => journal::run(args),
-        //Command::Sim(args) => sim::run(args),
+        #[cfg(feature = "device")]
+        Command::Sim(args) => block_on(sim::run(args.clone())),
         #[cfg(feature = "device")]
         Command::Worker(args) => worker::run(args),
     }
+}
+
+/// Runs an asynchronous command on one thread.
+fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
+    runtime.block_on(command)
 }
 
 /// True when the reader of our output went away, which is no failure of ours.

@@ -20,13 +20,13 @@ use crate::sim::{
 };
 
 /// A simulator, to try a manifest without the plant.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     kind: Kind,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 enum Kind {
     /// A Modbus TCP server.
     Modbus(ModbusArgs),
@@ -43,7 +43,7 @@ enum PlantKind {
 /// Serves until SIGTERM or Ctrl-C. The bound address goes to stdout as `listening on ADDR`.
 ///
 /// Faults take [UNIT:]VALUE, without UNIT for every unit, and may be given more than once.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 struct ModbusArgs {
     /// Where to listen; port 0 lets the kernel choose
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1502")]

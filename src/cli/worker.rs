@@ -36,7 +36,8 @@ pub fn run(args: &WorkerArgs) -> anyhow::Result<Exit> {
         run_dir: args.run_dir.clone(),
         build: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
-    runtime.block_on(host::run(protocol, options)).with_context(|| format!("worker {}", args.key))?;
-    Ok(Exit::Done)
+    super::block_on(async {
+        host::run(protocol, options).await.with_context(|| format!("worker {}", args.key))?;
+        Ok(Exit::Done)
+    })
 }

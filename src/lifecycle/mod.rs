@@ -7,12 +7,14 @@
 //! | [`signals`] | what each signal orders |
 //! | [`drain`] | ordered hooks under one deadline |
 //! | [`listen`], [`inherited`], [`unix_socket`] | listeners: the service manager's, or bound here |
+//! | [`parent`] | the end of the process that started this one |
 //! | [`notify`] | words to the service manager |
 
 pub mod drain;
 pub mod inherited;
 pub mod listen;
 pub mod notify;
+pub mod parent;
 pub mod probes;
 pub mod readiness;
 pub mod signals;

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use tokio::{
     sync::mpsc,
     time::{Interval, MissedTickBehavior, interval},
@@ -15,6 +16,7 @@ use crate::{
         drain::{Drain, DrainHook, Stage},
         probes::ProbeServer,
         notify::{Notifier, Word},
+        parent,
         signals::{Order, Signals},
     },
     rpc::{
@@ -26,7 +28,7 @@ use crate::{
         instance::{Instance, Leading, Wish},
         leader::{Leader, Start, changed_stations},
         listeners::{self, Http, LeaderListeners},
-        setup::{self, Parent, SetupError},
+        setup::{self, SetupError},
     },
 };
 
@@ -78,8 +80,12 @@ pub async fn run(options: RunOptions, loaded: Loaded) -> Result<Ended, SetupErro
     let notifier = Notifier::from_env();
     let mut look = interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let parent: BoxFuture<'static, ()> = match options.exit_with_pid {
+        Some(pid) => Box::pin(parent::gone(pid)),
+        None => Box::pin(std::future::pending()),
+    };
     let supervisor = Supervisor {
-        parent: ready.parent,
+        parent,
         events: ready.events,
         instance: ready.instance,
         inherited: ready.inherited,
@@ -101,7 +107,7 @@ struct Supervisor {
     instance: Arc<Instance>,
     inherited: setup::Sockets,
     events: setup::LeaseEvents,
-    parent: Parent,
+    parent: BoxFuture<'static, ()>,
     server: Server,
     probes: Option<ProbeServer>,
     notifier: Notifier,
@@ -133,7 +139,7 @@ impl Supervisor {
                 },
                 event = self.events.recv() => self.lease_event(event).await,
                 Some(wish) = wished.recv() => self.wish(wish).await,
-                () = self.parent.gone() => {
+                () = &mut self.parent => {
                     tracing::info!("the process that this one was started with is gone");
                     Next::Drain
                 }

@@ -6,15 +6,9 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
-    thread,
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    io::Errno,
-    process::{Pid, PidfdFlags, pidfd_open},
-};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::{
     clock::Wall,
@@ -75,12 +69,6 @@ pub enum SetupError {
     /// The probes' address cannot be used.
     #[error("the address for probes")]
     Probes(#[source] ListenError),
-    /// The system gives no thread.
-    #[error("cannot start a thread")]
-    Thread(#[source] io::Error),
-    /// The process to leave with is not there.
-    #[error("there is no process {0} to leave with")]
-    Parent(u32),
 }
 
 /// An instance that follows.
@@ -95,8 +83,6 @@ pub struct Prepared {
     pub server: Server,
     /// The instance's own probes.
     pub probes: Option<ProbeServer>,
-    /// Whose end is this one's.
-    pub parent: Parent,
 }
 
 /// Prepares an instance.
@@ -109,7 +95,6 @@ pub async fn prepare(
     wishes: mpsc::Sender<Wish>,
 ) -> Result<Prepared, SetupError> {
     let inherited = Arc::new(Inherited::take());
-    let parent = Parent::watch(options.exit_with_pid)?;
     folder(&options.run_dir, "--run-dir")?;
     folder(&options.state_dir, "--state-dir")?;
     let journal = segment::folder(&options.state_dir);
@@ -139,7 +124,7 @@ pub async fn prepare(
     let transport = UnixTransport::bind(&socket).await.map_err(SetupError::Socket)?;
     let server = serve(transport, Arc::clone(&instance) as _, Limits::default());
     let probes = listeners::of_instance(options, &inherited, &instance).await.map_err(SetupError::Probes)?;
-    Ok(Prepared { instance, events, inherited, server, probes, parent })
+    Ok(Prepared { instance, events, inherited, server, probes })
 }
 
 fn folder(path: &Path, flag: &'static str) -> Result<(), SetupError> {
@@ -190,33 +175,4 @@ fn register(options: &RunOptions) -> Result<Registry, SetupError> {
 fn highest_epoch(journal: &Path) -> u64 {
     let listing = segment::list(journal).ok().flatten();
     listing.map_or(0, |l| l.segments.iter().map(|s| s.id.epoch).max().unwrap_or(0))
-}
-
-/// The process whose end is this one's, if there is one.
-pub struct Parent(Option<watch::Receiver<bool>>);
-
-impl Parent {
-    fn watch(pid: Option<u32>) -> Result<Self, SetupError> {
-        let Some(pid) = pid else { return Ok(Self(None)) };
-        let fd = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok());
-        let fd = fd.ok_or(SetupError::Parent(pid))?;
-        let (tell, gone) = watch::channel(false);
-        // A thread of its own, since it waits for as long as the process lives.
-        let wait = move || {
-            // Readable once the process has ended. An error other than a signal is as good as its end.
-            while let Err(Errno::INTR) = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) {}
-            let _ = tell.send(true);
-        };
-        thread::Builder::new().name("parent".to_owned()).spawn(wait).map_err(SetupError::Thread)?;
-        Ok(Self(Some(gone)))
-    }
-
-    /// Resolves when the process is gone; never when there is none.
-    pub async fn gone(&mut self) {
-        match &mut self.0 {
-            // An error: the thread has ended, after its word.
-            Some(gone) => drop(gone.wait_for(|gone| *gone).await),
-            None => std::future::pending().await,
-        }
-    }
 }
