@@ -220,8 +220,9 @@ mod tests {
     use crate::journal::record::seal;
 
     fn line(seq: u64, pad: usize) -> Vec<u8> {
-        let mut out = format!("{{\"seq\":{seq},\"epoch\":1,\"ts\":\"t\",\"kind\":\"event\",\"pad\":\"{}\"", "x".repeat(pad))
-            .into_bytes();
+        let mut out =
+            format!("{{\"seq\":{seq},\"epoch\":1,\"ts\":\"t\",\"kind\":\"event\",\"pad\":\"{}\"", "x".repeat(pad))
+                .into_bytes();
         seal(&mut out, 0);
         out
     }
