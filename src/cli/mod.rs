@@ -1,3 +1,4 @@
 //! The command line: one file a command.
 
 pub mod exit;
+pub mod journal;
