@@ -117,7 +117,8 @@ pub(super) struct CoreOptions {
 
 impl Core {
     pub(super) fn new(options: CoreOptions, disk: Box<dyn Disk>) -> Self {
-        let CoreOptions { folder, fence, epoch, commit_bytes, segment_bytes, bounds, sealed, next_seq, sources } = options;
+        let CoreOptions { folder, fence, epoch, commit_bytes, segment_bytes, bounds, sealed, next_seq, sources } =
+            options;
         Self {
             disk,
             folder,
@@ -355,8 +356,7 @@ impl Core {
     /// Takes in a commit that is durable.
     fn settle(&mut self, taken: &mut VecDeque<Waiting>, plan: Plan) -> Done {
         let mut done = Done { first_seq: self.next_seq, last_seq: plan.seq - 1, ..Done::default() };
-        let batches: u64 =
-            taken.iter().zip(&plan.progress).map(|(w, to)| to.numbered - w.done.numbered).sum();
+        let batches: u64 = taken.iter().zip(&plan.progress).map(|(w, to)| to.numbered - w.done.numbered).sum();
         let mut seq = plan.seq - batches;
         self.next_seq = plan.seq;
         if plan.own_events {
@@ -427,3 +427,6 @@ fn merge(into: &mut BTreeMap<u64, u64>, more: BTreeMap<u64, u64>) {
 fn disk(operation: &'static str, path: &Path, source: io::Error) -> CommitError {
     CommitError::Disk { operation, path: path.to_owned(), source }
 }
+
+#[cfg(test)]
+mod tests;

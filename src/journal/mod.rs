@@ -29,6 +29,8 @@ pub mod scan;
 pub mod segment;
 mod space;
 pub mod stats;
+#[cfg(test)]
+mod testing;
 mod timestamp;
 pub mod writer;
 

@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn names_and_units_come_back_as_they_were_given() {
-        let names = StationNames::new("bo\"iler", [("t", Some("°C")), ("a\nb", Some("°C")), ("c", None), ("d", Some("K"))]);
+        let names =
+            StationNames::new("bo\"iler", [("t", Some("°C")), ("a\nb", Some("°C")), ("c", None), ("d", Some("K"))]);
         assert_eq!(names.id(), "bo\"iler");
         assert_eq!(names.len(), 4);
         assert_eq!(names.name(1).as_deref(), Some("a\nb"));

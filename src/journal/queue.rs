@@ -286,7 +286,12 @@ mod tests {
         let station = Arc::new(StationNames::new("s", [("p", None)]));
         let reading = Reading { point: 0, value: Some(Value::Int(1)), reason: None };
         let ts = Wall(i64::try_from(up_to).unwrap());
-        Batch { source, up_to, entries: vec![Entry::Readings { station, ts, readings: vec![reading; n] }], urgent: false }
+        Batch {
+            source,
+            up_to,
+            entries: vec![Entry::Readings { station, ts, readings: vec![reading; n] }],
+            urgent: false,
+        }
     }
 
     fn event() -> Batch {

@@ -108,14 +108,7 @@ impl Encoder {
         out.extend_from_slice(&self.shared);
     }
 
-    fn reading(
-        &mut self,
-        out: &mut Vec<u8>,
-        seq: u64,
-        station: &StationNames,
-        reading: &Reading,
-        mark: Option<Mark>,
-    ) {
+    fn reading(&mut self, out: &mut Vec<u8>, seq: u64, station: &StationNames, reading: &Reading, mark: Option<Mark>) {
         let from = out.len();
         let (value, reason) = told(reading);
         self.reading_body(out, seq, station, reading.point, value, reason);

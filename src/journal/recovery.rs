@@ -366,7 +366,8 @@ impl Tail<'_> {
     }
 
     fn told(&mut self, end: &SegmentEnd, what: What) {
-        let place = if matches!(what, What::Cut { .. }) && !end.any { Place { line: 1, offset: 0 } } else { end.good_end };
+        let place =
+            if matches!(what, What::Cut { .. }) && !end.any { Place { line: 1, offset: 0 } } else { end.good_end };
         self.out.report.add(Fault::at(end.segment, place, what));
     }
 
@@ -416,3 +417,6 @@ impl LastValues {
         known.extend(newer.into_values());
     }
 }
+
+#[cfg(test)]
+mod tests;

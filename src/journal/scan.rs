@@ -34,7 +34,7 @@ pub enum Found<'a> {
         end: u64,
         /// What is wrong.
         fault: LineFault,
-        /// They are the file's end and have no newline: they may be on their way.
+        /// They are the file's end and the beginning of a record: it may be on its way.
         unfinished: bool,
     },
 }
@@ -202,9 +202,16 @@ fn pieces(line: &[u8], newline: bool, unfinished: bool) -> Vec<Piece> {
         at = place.end;
     }
     if at < line.len() || out.is_empty() {
+        let unfinished = unfinished && begins_a_line(&line[at..]);
         out.push(Piece { unfinished, ..damage(&line[at..], at, usize::from(newline)) });
     }
     out
+}
+
+/// True for what a writer may have under way: a record's beginning, and not NUL bytes or garbage.
+fn begins_a_line(bytes: &[u8]) -> bool {
+    let head = &bytes[..bytes.len().min(2)];
+    b"{\"".starts_with(head) && bytes.len() < MAX_LINE && memchr::memchr(0, bytes).is_none()
 }
 
 fn damage(bytes: &[u8], at: usize, newline: usize) -> Piece {
@@ -220,8 +227,9 @@ mod tests {
     use crate::journal::record::seal;
 
     fn line(seq: u64, pad: usize) -> Vec<u8> {
-        let mut out = format!("{{\"seq\":{seq},\"epoch\":1,\"ts\":\"t\",\"kind\":\"event\",\"pad\":\"{}\"", "x".repeat(pad))
-            .into_bytes();
+        let mut out =
+            format!("{{\"seq\":{seq},\"epoch\":1,\"ts\":\"t\",\"kind\":\"event\",\"pad\":\"{}\"", "x".repeat(pad))
+                .into_bytes();
         seal(&mut out, 0);
         out
     }
@@ -254,7 +262,7 @@ mod tests {
         assert_eq!(scan(&[&a[..], &flipped, &c].concat()), ["1@1", &format!("{n}..{}@2", n + b.len()), "3@3"]);
         assert_eq!(scan(&[&a[..], &b[..30]].concat()), ["1@1", &format!("{n}..{}?@2", n + 30)]);
         assert_eq!(scan(&[&a[..], &b[..b.len() - 1]].concat()), ["1@1", "2@2"]);
-        assert_eq!(scan(&[&a[..], &[0; 4096]].concat()), ["1@1", &format!("{n}..{}?@2", n + 4096)]);
+        assert_eq!(scan(&[&a[..], &[0; 4096]].concat()), ["1@1", &format!("{n}..{}@2", n + 4096)]);
         assert_eq!(scan(b""), Vec::<String>::new());
         assert_eq!(scan(b"\n"), ["0..1@1"]);
     }

@@ -126,7 +126,9 @@ mod tests {
 
     #[test]
     fn other_names_are_no_segments() {
-        for name in ["", "x.jsonl", "1-1.jsonl", "00000000000000000001-0000000001", "00000000000000000001-0000000001.0.jsonl"] {
+        for name in
+            ["", "x.jsonl", "1-1.jsonl", "00000000000000000001-0000000001", "00000000000000000001-0000000001.0.jsonl"]
+        {
             assert_eq!(SegmentId::parse(name), None, "{name}");
         }
     }

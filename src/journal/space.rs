@@ -65,7 +65,11 @@ mod tests {
 
     fn sealed() -> VecDeque<SegmentInfo> {
         [1, 101, 201]
-            .map(|first_seq| SegmentInfo { id: SegmentId { first_seq, epoch: 1, attempt: 0 }, bytes: 100, modified: NOW })
+            .map(|first_seq| SegmentInfo {
+                id: SegmentId { first_seq, epoch: 1, attempt: 0 },
+                bytes: 100,
+                modified: NOW,
+            })
             .into()
     }
 

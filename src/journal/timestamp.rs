@@ -84,7 +84,8 @@ mod tests {
     #[test]
     fn the_second_is_remembered_and_the_fraction_is_not() {
         let mut stamp = Stamp::new();
-        for us in [1_796_040_000_123_456, 1_796_040_000_999_999, 1_796_040_001_000_000, 1_796_039_999_000_001, i64::MAX] {
+        for us in [1_796_040_000_123_456, 1_796_040_000_999_999, 1_796_040_001_000_000, 1_796_039_999_000_001, i64::MAX]
+        {
             assert_eq!(std::str::from_utf8(stamp.format(Wall(us))).unwrap(), Wall(us).to_string());
         }
     }

@@ -357,7 +357,13 @@ impl WriterHandle {
                 drop(state);
                 let stats = shared.stats().clone();
                 let trouble = stats.trouble.or_else(|| Some("the disk did not answer in time".to_owned()));
-                return CloseReport { in_time: false, last_seq: stats.last_seq, unwritten, trouble, checkpointed: false };
+                return CloseReport {
+                    in_time: false,
+                    last_seq: stats.last_seq,
+                    unwritten,
+                    trouble,
+                    checkpointed: false,
+                };
             }
             state = shared.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -24,7 +24,9 @@ fn the_designs_own_example_is_read() {
 
 #[test]
 fn a_good_checksum_does_not_make_a_record() {
-    for content in ["{", "{\"seq\":01,\"epoch\":1", "{\"a\":1", "{\"seq\":1,\"epoch\":1,\"ts\":\"x\",\"kind\":\"a\\\"", "\u{0}"] {
+    for content in
+        ["{", "{\"seq\":01,\"epoch\":1", "{\"a\":1", "{\"seq\":1,\"epoch\":1,\"ts\":\"x\",\"kind\":\"a\\\"", "\u{0}"]
+    {
         assert_eq!(Record::parse(&sealed_line(content)), Err(LineFault::Keys), "{content}");
     }
     let too_big = "{\"seq\":99999999999999999999,\"epoch\":1,\"ts\":\"\",\"kind\":\"event\"";
