@@ -94,8 +94,9 @@ pub trait Sink: Send {
 pub enum Outcome {
     /// Each point of the request was pushed.
     Done,
-    /// The driver refined its plan and pushed nothing: ask for the same index again. Each refinement makes requests
-    /// smaller, so this ends.
+    /// The driver changed its plan and pushed nothing: read [`Driver::requests`] anew and ask for the same index again.
+    /// Refinements make requests smaller, and a plan is made anew at index 0 alone and at most once in a poll, so this
+    /// ends.
     Split,
 }
 

@@ -4,21 +4,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 use worker_contract::{
-    Driver, DriverError, Next, Outcome, PlannedRequest, Reason, Sink, Slot, StationConfig,
+    Driver, DriverError, Next, Outcome, Reason, Sink, Slot, StationConfig,
     driver::{DriverFuture, Traffic},
 };
 
 use crate::{
-    map, pdu,
-    plan::{Block, Limits, Plan},
-    settings::{ConnectionSettings, PointSettings, StationSettings},
+    pdu,
+    plan::Block,
+    settings::ConnectionSettings,
+    station::Station,
     tcp::{StrictTcp, TransactionError},
     transaction::Ended,
 };
-
-/// The codes by which a device refuses a request's extent: illegal data address, illegal data value (which is how
-/// some say that they do not serve so many registers at once).
-const REFUSES_EXTENT: [u8; 2] = [2, 3];
 
 /// One lane of a connection.
 #[derive(Debug)]
@@ -28,69 +25,6 @@ pub struct ModbusDriver {
     stations: BTreeMap<Slot, Station>,
     /// Of connections that are closed.
     past: Traffic,
-}
-
-/// A station as a driver knows it.
-#[derive(Debug, Clone)]
-pub struct Station {
-    unit: u8,
-    points: Box<[PointSettings]>,
-    plan: Plan,
-}
-
-impl Station {
-    /// Reads a station's settings and plans its requests.
-    ///
-    /// # Errors
-    /// [`Next::Reconfigure`] when the settings are not of this build.
-    pub fn new(config: &StationConfig) -> Result<Self, DriverError> {
-        let unreadable = |what: &str, error: &dyn std::fmt::Display| {
-            DriverError::reconfigure(format!("station \"{}\": {what} cannot be read: {error}", config.id))
-        };
-        let settings: StationSettings = config.settings.unpack().map_err(|e| unreadable("its Modbus settings", &e))?;
-        let points = config
-            .points
-            .iter()
-            .map(|p| p.settings.unpack().map_err(|e| unreadable(&format!("point \"{}\"", p.name), &e)))
-            .collect::<Result<Box<[PointSettings]>, _>>()?;
-        let plan = Plan::new(&points, &Limits::from(&settings));
-        Ok(Self { unit: settings.unit_id, points, plan })
-    }
-
-    /// The planned requests, for a person.
-    #[must_use]
-    pub fn describe(&self) -> Vec<PlannedRequest> {
-        let describe = |(index, block): (usize, &Block)| PlannedRequest {
-            operation: format!("read {}", block.table.words()),
-            function: block.table.read_function().value(),
-            wire_address: u32::from(block.address),
-            count: u32::from(block.count),
-            plc_address: block.table.plc_address(block.address),
-            points: self.plan.points_of(index).to_vec(),
-        };
-        self.plan.blocks().iter().enumerate().map(describe).collect()
-    }
-
-    /// Decodes an answer's data for each point of the request.
-    fn deliver(&self, index: usize, block: &Block, data: &[u8], sink: &mut dyn Sink) {
-        for &point in self.plan.points_of(index) {
-            let Some(settings) = self.points.get(point as usize) else { continue };
-            sink.push(point, map::decode(settings.decoder, data, settings.address.wrapping_sub(block.address)));
-        }
-    }
-
-    /// The device refused. An extent that it refuses is split to find which value it is about; a single value, or any
-    /// other refusal, is what the readings say.
-    fn refused(&mut self, index: usize, code: u8, sink: &mut dyn Sink) -> Outcome {
-        if REFUSES_EXTENT.contains(&code) && self.plan.split(index, &self.points) {
-            tracing::debug!(unit = self.unit, code, requests = self.plan.blocks().len(), "request split");
-            return Outcome::Split;
-        }
-        for &point in self.plan.points_of(index) {
-            sink.push(point, Err(Reason::Exception(code)));
-        }
-        Outcome::Done
-    }
 }
 
 impl ModbusDriver {
@@ -139,7 +73,7 @@ impl ModbusDriver {
         sink: &mut dyn Sink,
     ) -> Result<Outcome, DriverError> {
         let deadline = Instant::now() + within;
-        let found = self.stations.get_mut(&slot).and_then(|s| s.plan.blocks().get(index).copied().map(|b| (s, b)));
+        let found = self.stations.get_mut(&slot).and_then(|s| s.block(index).map(|b| (s, b)));
         let Some((station, block)) = found else {
             return Err(DriverError {
                 next: Next::Fatal,
@@ -147,12 +81,15 @@ impl ModbusDriver {
                 detail: format!("request {index} of slot {slot} does not exist"),
             });
         };
+        if index == 0 && station.begin_poll() {
+            return Ok(Outcome::Split);
+        }
         let Some(tcp) = &mut self.tcp else {
             return Err(DriverError::reconnect(Reason::Disconnected, format!("{}: not connected", self.peer())));
         };
         let request = pdu::read(block.table, block.address, block.count);
         let bytes = u8::try_from(block.table.bytes(block.count)).expect("250 bytes at most in a planned request");
-        match tcp.exchange(station.unit, &request, pdu::Expected::Bytes(bytes), deadline).await {
+        match tcp.exchange(station.unit(), &request, pdu::Expected::Bytes(bytes), deadline).await {
             Ok(Ended::Answer(range)) => {
                 let data = tcp.bytes(range).get(2..).unwrap_or_default();
                 station.deliver(index, &block, data, sink);
@@ -160,7 +97,7 @@ impl ModbusDriver {
             }
             Ok(Ended::Exception(code)) => Ok(station.refused(index, code, sink)),
             Err(error) => {
-                let unit = station.unit;
+                let unit = station.unit();
                 Err(self.failed(&error, unit, &block, within))
             }
         }
@@ -208,11 +145,11 @@ impl Driver for ModbusDriver {
     }
 
     fn requests(&self, slot: Slot) -> usize {
-        self.stations.get(&slot).map_or(0, |s| s.plan.blocks().len())
+        self.stations.get(&slot).map_or(0, |s| s.requests())
     }
 
     fn points_of(&self, slot: Slot, index: usize) -> &[u32] {
-        self.stations.get(&slot).map_or(&[], |s| s.plan.points_of(index))
+        self.stations.get(&slot).map_or(&[], |s| s.points_of(index))
     }
 
     fn request<'a>(

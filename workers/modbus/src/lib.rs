@@ -8,12 +8,13 @@
 //! | [`manifest`] | from a manifest's keys to settings, with a hint for each fault (pure) |
 //! | [`plan`] | points merged into requests (pure) |
 //! | [`map`] | from registers to values (pure) |
+//! | [`station`] | a station's points, its plan and what refusals made of it (pure) |
 //! | [`adu`] | frames on the wire: MBAP, and the buffer that they are cut from (pure) |
 //! | [`pdu`] | what is asked and what counts as its answer, whatever the framing (pure) |
 //! | [`transaction`] | which frame answers a request; which is late, foreign or broken (pure) |
 //! | [`tcp`] | the connection: [`tcp::StrictTcp`] does what the modules above decide |
 //! | [`client`] | `StrictTcp` as a `tokio-modbus` client |
-//! | [`driver`] | the host's view of it: slots, requests, errors |
+//! | [`driver`] | the host's view of it: stations in slots, requests, errors |
 
 pub mod address;
 pub mod adu;
@@ -24,6 +25,7 @@ pub mod map;
 pub mod pdu;
 pub mod plan;
 pub mod settings;
+pub mod station;
 pub mod table;
 pub mod tcp;
 pub mod transaction;
@@ -64,7 +66,7 @@ impl Protocol for Modbus {
     }
 
     fn plan(&self, station: &StationConfig) -> Vec<PlannedRequest> {
-        driver::Station::new(station).map(|station| station.describe()).unwrap_or_default()
+        station::Station::new(station).map(|station| station.describe()).unwrap_or_default()
     }
 
     fn open(&self, connection: &ConnectionConfig) -> Result<Box<dyn Driver>, DriverError> {

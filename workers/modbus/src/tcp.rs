@@ -3,9 +3,10 @@
 //! It owns its socket and starts no task. Each method has a deadline. Dropping a method's future loses no received
 //! byte; dropping it half way through a send is noticed at the next request, and costs the connection.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, pin::Pin, time::Duration};
 
 use tokio::{
+    io::{AsyncRead, ReadBuf},
     net::TcpStream,
     time::{Instant, timeout_at},
 };
@@ -269,14 +270,35 @@ impl StrictTcp {
                     return Err(TransactionError::Flooded);
                 }
             }
-            if self.receive()? == 0 {
-                match timeout_at(deadline, self.stream.readable()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(source)) => return Err(TransactionError::Io { operation: "receive", source }),
-                    Err(_) => return Err(TransactionError::Timeout),
-                }
+            match timeout_at(deadline, self.receive_some()).await {
+                Ok(received) => received?,
+                Err(_) => return Err(TransactionError::Timeout),
             }
         }
+    }
+
+    /// Waits for bytes and takes them. Through `poll_read`, since that notes a read that empties the socket: the look
+    /// for stale bytes before the next request then costs no system call.
+    async fn receive_some(&mut self) -> Result<(), TransactionError> {
+        let Self { stream, inbox, .. } = self;
+        let read = std::future::poll_fn(|cx| {
+            let mut room = ReadBuf::new(inbox.room());
+            Pin::new(&mut *stream).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
+        });
+        match read.await {
+            Ok(0) => Err(TransactionError::Closed),
+            Ok(n) => {
+                self.count_in(n);
+                Ok(())
+            }
+            Err(source) => Err(TransactionError::Io { operation: "receive", source }),
+        }
+    }
+
+    fn count_in(&mut self, bytes: usize) {
+        self.inbox.filled(bytes);
+        self.traffic.received += bytes as u64;
+        self.silence.heard();
     }
 
     /// Takes what is there, without waiting; 0 when nothing is.
@@ -285,9 +307,7 @@ impl StrictTcp {
             match self.stream.try_read(self.inbox.room()) {
                 Ok(0) => return Err(TransactionError::Closed),
                 Ok(n) => {
-                    self.inbox.filled(n);
-                    self.traffic.received += n as u64;
-                    self.silence.heard();
+                    self.count_in(n);
                     return Ok(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),

@@ -134,6 +134,34 @@ async fn m17_a_device_that_refuses_everything_is_asked_once_for_each_value() {
 }
 
 #[tokio::test]
+async fn m17_a_device_that_refused_everything_for_a_while_is_asked_in_merged_requests_again() {
+    let ready = Arc::new(AtomicBool::new(true));
+    let server = Server::start({
+        let ready = Arc::clone(&ready);
+        move |asked| match ready.load(Ordering::SeqCst) && !asked.covers(37) {
+            true => asked.honest(),
+            false => vec![Step::Send(asked.exception(2))],
+        }
+    })
+    .await;
+    let mut host = Host::connected(server.address, 5000).await;
+    host.registers(1, "", 0..300);
+    host.poll(1).await;
+    let refined = host.driver.requests(1);
+    assert!(refined < 15, "{refined} requests");
+    ready.store(false, Ordering::SeqCst);
+    for _ in 0..2 {
+        assert_eq!(host.poll(1).await.bad().len(), 300);
+    }
+    ready.store(true, Ordering::SeqCst);
+    for _ in 0..4 {
+        let polled = host.poll(1).await;
+        assert_eq!((polled.samples.len(), polled.bad()), (300, [(37, Reason::Exception(2))].into()));
+    }
+    assert_eq!(host.driver.requests(1), refined);
+}
+
+#[tokio::test]
 async fn coils_bits_and_registers_come_in_one_poll_and_padding_is_ignored() {
     let server = Server::start(|asked| asked.honest()).await;
     let mut host = Host::connected(server.address, 5000).await;
