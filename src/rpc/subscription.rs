@@ -124,7 +124,13 @@ impl Hub {
     /// True when somebody listens: without, a chunk need not be made.
     #[must_use]
     pub fn wanted(&self) -> bool {
-        !lock(&self.queues).list.is_empty()
+        self.subscribers() > 0
+    }
+
+    /// How many listen.
+    #[must_use]
+    pub fn subscribers(&self) -> usize {
+        lock(&self.queues).list.len()
     }
 
     /// Hands whole committed lines to each subscriber. Never waits. `records` is the number of lines.
