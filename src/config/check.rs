@@ -9,10 +9,9 @@ use super::{
     connections,
     lines::Lines,
     model::Manifest,
-    pieces::{self, Pieces},
-    settings,
+    pieces, settings,
     stations::Reader,
-    syntax,
+    syntax::{self, Broken},
     tables::{Seen, tables},
     timeouts::DrainTimes,
     uplinks,
@@ -45,51 +44,52 @@ enum Stations<'t> {
 /// Checks a text against the protocols of the build.
 #[must_use]
 pub fn check(text: &str, lines: &Lines<'_>, protocols: &[&'static dyn Protocol]) -> Outcome {
-    if let Some(pieces) = pieces::split(text)
-        && let Some(outcome) = check_pieces(text, &pieces, lines, protocols)
-    {
-        return outcome;
+    if let Some(pieces) = pieces::split(text) {
+        let stations = Stations::Pieces(text, &pieces.stations);
+        if let Some(outcome) = check_root(&pieces.rest, &stations, lines, protocols) {
+            return outcome;
+        }
     }
     check_whole(text, lines, protocols)
 }
 
-/// `None` when a piece is not in form: the whole is looked at then, for the places of its faults.
-fn check_pieces(
-    text: &str,
-    pieces: &Pieces,
+/// Checks a text that is read as one.
+pub fn check_whole(text: &str, lines: &Lines<'_>, protocols: &[&'static dyn Protocol]) -> Outcome {
+    check_root(text, &Stations::Root, lines, protocols).expect("a text without pieces holds its stations itself")
+}
+
+/// `None` when there are pieces and the rest names stations too: they must be read as one then.
+fn check_root(
+    root: &str,
+    stations: &Stations<'_>,
     lines: &Lines<'_>,
     protocols: &[&'static dyn Protocol],
 ) -> Option<Outcome> {
-    let root = DeTable::parse(&pieces.rest).ok()?;
-    if root.get_ref().contains_key("stations") {
+    let mut told = Faults::default();
+    let (root, broken) = syntax::parse(root, 0, lines, &mut told);
+    if matches!(stations, Stations::Pieces(..)) && root.get_ref().contains_key("stations") {
         return None;
     }
     let mut check = Check::new(lines, protocols);
-    let manifest = check.read(&root, &Stations::Pieces(text, &pieces.stations))?;
-    Some(check.finish(manifest.0))
-}
-
-/// Checks a text that is read as one.
-pub fn check_whole(text: &str, lines: &Lines<'_>, protocols: &[&'static dyn Protocol]) -> Outcome {
-    let mut told = Faults::default();
-    match syntax::parse(text, lines, &mut told) {
-        Ok(root) => {
-            let mut check = Check::new(lines, protocols);
-            let manifest = check.read(&root, &Stations::Root).and_then(|m| m.0);
-            check.finish(manifest)
+    check.faults.set_partial(broken.is_some());
+    check.station_faults.set_partial(broken.is_some());
+    let manifest = check.read(&root, stations);
+    // With half the text unread most warnings would be of what could not be seen.
+    let unread = check.faults.is_partial() || check.station_faults.is_partial();
+    let warnings = if unread { Vec::new() } else { check.warnings.into_sorted().0 };
+    let mut more = 0;
+    let mut take = |faults: Faults, broken: Option<&Broken>| {
+        let (list, rest) = faults.into_sorted();
+        more += rest;
+        for fault in list.into_iter().filter(|f| broken.is_none_or(|b| b.trusts(&f.span, lines))) {
+            told.push(fault.span, fault.message, fault.hint);
         }
-        Err(broken) => {
-            let mut check = Check::new(lines, protocols);
-            check.faults.set_partial(true);
-            check.read(&broken.root, &Stations::Root);
-            let (read, more) = check.faults.into_sorted();
-            for fault in read.into_iter().filter(|f| broken.trusts(&f.span, lines)) {
-                told.push(fault.span, fault.message, fault.hint);
-            }
-            let (faults, others) = told.into_sorted();
-            Outcome { manifest: None, faults, more: more + others, warnings: Vec::new() }
-        }
-    }
+    };
+    take(check.faults, broken.as_ref());
+    take(check.station_faults, None);
+    let (faults, rest) = told.into_sorted();
+    let manifest = manifest.filter(|_| faults.is_empty());
+    Some(Outcome { manifest, faults, more: more + rest, warnings })
 }
 
 /// A check under way.
@@ -97,28 +97,22 @@ struct Check<'c> {
     lines: &'c Lines<'c>,
     protocols: &'c [&'static dyn Protocol],
     faults: Faults,
+    /// Those of stations that are read in pieces: what is broken elsewhere swallows none of them.
+    station_faults: Faults,
     warnings: Faults,
 }
 
-/// What came of reading: a manifest when there were no faults.
-struct Read(Option<Manifest>);
-
 impl<'c> Check<'c> {
     fn new(lines: &'c Lines<'c>, protocols: &'c [&'static dyn Protocol]) -> Self {
-        Self { lines, protocols, faults: Faults::default(), warnings: Faults::default() }
+        let [faults, station_faults, warnings] = std::array::from_fn(|_| Faults::default());
+        Self { lines, protocols, faults, station_faults, warnings }
     }
 
-    fn finish(self, manifest: Option<Manifest>) -> Outcome {
-        let (faults, more) = self.faults.into_sorted();
-        let manifest = manifest.filter(|_| faults.is_empty());
-        Outcome { manifest, faults, more, warnings: self.warnings.into_sorted().0 }
-    }
-
-    /// `None` when a piece of the text is not in form.
-    fn read(&mut self, table: &Spanned<DeTable<'_>>, stations: &Stations<'_>) -> Option<Read> {
+    /// Reads everything. What comes back is a manifest only if there were no faults.
+    fn read(&mut self, table: &Spanned<DeTable<'_>>, stations: &Stations<'_>) -> Option<Manifest> {
         let mut root = Fields::new(table, "manifest", &mut self.faults);
         if !format_version(&mut root) {
-            return Some(Read(None));
+            return None;
         }
         let settings = settings::read(&mut root, &mut self.warnings);
         let mut drafts = connections::read(&mut root, self.protocols, settings.workers.isolation, self.lines);
@@ -132,15 +126,14 @@ impl<'c> Check<'c> {
             drain: DrainTimes::within(settings.lifecycle.drain_timeout),
             warnings: &mut self.warnings,
         };
-        read_stations(&mut root, stations, &mut reader)?;
+        read_stations(&mut root, stations, &mut reader, &mut self.station_faults);
         let Reader { seen, alarms, first_alarm, .. } = reader;
         self.warnings.set_base(0);
         let alarm_rules = uplinks::alarm_rules(&mut root, self.lines, &seen, &mut self.warnings);
         root.finish();
         self.warn(drafts.is_empty(), seen.is_empty(), first_alarm);
-        let Some(facility) = settings.facility else { return Some(Read(None)) };
-        Some(Read(Some(Manifest {
-            facility,
+        Some(Manifest {
+            facility: settings.facility?,
             connections: drafts.into_connections(),
             lease: settings.lease,
             journal: settings.journal,
@@ -150,7 +143,7 @@ impl<'c> Check<'c> {
             uplinks,
             alarms,
             alarm_rules,
-        })))
+        })
     }
 
     fn warn(&mut self, no_connections: bool, no_stations: bool, alarms: Option<(Range<usize>, usize)>) {
@@ -188,30 +181,50 @@ fn format_version(root: &mut Fields<'_>) -> bool {
     }
 }
 
-/// `None` when a piece of the text is not in form.
-fn read_stations(root: &mut Fields<'_>, stations: &Stations<'_>, reader: &mut Reader<'_, '_>) -> Option<()> {
-    let (text, pieces) = match stations {
+fn read_stations(root: &mut Fields<'_>, stations: &Stations<'_>, reader: &mut Reader<'_, '_>, faults: &mut Faults) {
+    match stations {
         Stations::Root => {
             for (table, span) in tables(root, "stations", "stations") {
                 reader.read(table, span, root.faults());
             }
-            return Some(());
         }
-        Stations::Pieces(text, pieces) => (text, pieces),
-    };
-    root.know(&["stations"]);
-    for piece in *pieces {
-        let parsed = DeTable::parse(text.get(piece.clone())?).ok()?;
-        if parsed.get_ref().len() != 1 {
-            return None;
+        Stations::Pieces(text, pieces) => {
+            root.know(&["stations"]);
+            for piece in *pieces {
+                read_piece(&text[piece.clone()], piece.start, reader, faults);
+            }
+            // A station that could not be read may be the one that an alarm rule names.
+            let partial = root.faults().is_partial() || faults.is_partial();
+            root.faults().set_partial(partial);
         }
-        root.faults().set_base(piece.start);
-        let mut untold = Faults::default();
-        let mut fields = Fields::new(&parsed, "", &mut untold);
-        for (table, span) in tables(&mut fields, "stations", "stations") {
-            reader.read(table, span, root.faults());
-        }
-        root.faults().set_base(0);
     }
-    Some(())
+}
+
+/// Reads one station's piece of the text, which starts at byte `base`.
+fn read_piece(piece: &str, base: usize, reader: &mut Reader<'_, '_>, faults: &mut Faults) {
+    faults.set_base(base);
+    let (root, broken) = syntax::parse(piece, base, reader.lines, faults);
+    if let Some(broken) = broken {
+        let mut found = Faults::default();
+        found.set_base(base);
+        found.set_partial(true);
+        read_tables(&root, reader, &mut found);
+        faults.set_base(0);
+        // From here on what seems missing may stand in this piece.
+        faults.set_partial(true);
+        for fault in found.into_sorted().0.into_iter().filter(|f| broken.trusts(&f.span, reader.lines)) {
+            faults.push(fault.span, fault.message, fault.hint);
+        }
+    } else {
+        read_tables(&root, reader, faults);
+    }
+    faults.set_base(0);
+}
+
+fn read_tables(piece: &Spanned<DeTable<'_>>, reader: &mut Reader<'_, '_>, faults: &mut Faults) {
+    let mut untold = Faults::default();
+    let mut fields = Fields::new(piece, "", &mut untold);
+    for (table, span) in tables(&mut fields, "stations", "stations") {
+        reader.read(table, span, faults);
+    }
 }

@@ -1,5 +1,5 @@
 //! Cuts a manifest into its stations and the rest, so that a manifest of a hundred thousand points is never in memory
-//! as one tree. Only what is plainly in form is cut; anything else is read as one piece.
+//! as one tree. Where it is not plain where a station ends, the text is read as one piece.
 
 use std::ops::Range;
 
@@ -42,7 +42,8 @@ pub fn split(text: &str) -> Option<Pieces> {
         let start = at;
         at += line.len();
         let trimmed = line.trim_start_matches([' ', '\t']);
-        if state == (State::Value { depth: 0 }) && trimmed.starts_with('[') {
+        if is_header(trimmed, state) {
+            state = State::Value { depth: 0 };
             match header(trimmed) {
                 Header::Station => {
                     stations.push(start..at);
@@ -53,7 +54,7 @@ pub fn split(text: &str) -> Option<Pieces> {
                 Header::Other => inside = false,
             }
         } else {
-            state = scan(line.as_bytes(), state)?;
+            state = scan(line.as_bytes(), state);
         }
         if let Some(station) = stations.last_mut().filter(|_| inside) {
             station.end = at;
@@ -61,6 +62,33 @@ pub fn split(text: &str) -> Option<Pieces> {
     }
     (state == (State::Value { depth: 0 }) && !stations.is_empty())
         .then(|| Pieces { rest: blank(text, &stations), stations })
+}
+
+/// Whether a line is a table's header. A list that is not closed would swallow the rest of the text; a bare name of a
+/// table at the start of a line can stand in no list, so that one ends there.
+fn is_header(line: &str, state: State) -> bool {
+    const NAMES: [&str; 10] = [
+        "stations",
+        "connections",
+        "uplinks",
+        "alarm_rules",
+        "facility",
+        "lease",
+        "journal",
+        "lifecycle",
+        "workers",
+        "upgrade",
+    ];
+    let Some(inner) = line.strip_prefix('[') else { return false };
+    match state {
+        State::Text { .. } => false,
+        State::Value { depth: 0 } => true,
+        State::Value { .. } => {
+            let inner = inner.strip_prefix('[').unwrap_or(inner).trim_start();
+            let end = inner.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inner.len());
+            NAMES.contains(&&inner[..end])
+        }
+    }
 }
 
 fn header(line: &str) -> Header {
@@ -79,8 +107,8 @@ fn header(line: &str) -> Header {
     }
 }
 
-/// Follows brackets and quotes through a line. `None` where the line cannot be in form.
-fn scan(line: &[u8], mut state: State) -> Option<State> {
+/// Follows brackets and quotes through a line. What cannot be in form ends with the line, as it does for the parser.
+fn scan(line: &[u8], mut state: State) -> State {
     let mut i = 0;
     while i < line.len() {
         match state {
@@ -89,21 +117,21 @@ fn scan(line: &[u8], mut state: State) -> Option<State> {
                     i += past;
                     state = State::Value { depth };
                 }
-                None => return Some(state),
+                None => return state,
             },
             State::Value { depth } => {
                 let byte = line[i];
                 i += 1;
                 match byte {
-                    b'#' => return Some(state),
-                    b'[' | b'{' => state = State::Value { depth: depth.checked_add(1)? },
-                    b']' | b'}' => state = State::Value { depth: depth.checked_sub(1)? },
+                    b'#' => return state,
+                    b'[' | b'{' => state = State::Value { depth: depth.saturating_add(1) },
+                    b']' | b'}' => state = State::Value { depth: depth.saturating_sub(1) },
                     quote @ (b'"' | b'\'') => {
                         if line[i..].starts_with(&[quote, quote]) {
                             i += 2;
                             state = State::Text { quote, depth };
                         } else {
-                            i += short_close(&line[i..], quote)?;
+                            i += short_close(&line[i..], quote);
                         }
                     }
                     _ => {}
@@ -111,7 +139,7 @@ fn scan(line: &[u8], mut state: State) -> Option<State> {
             }
         }
     }
-    Some(state)
+    state
 }
 
 /// Past the three quotes that close a text of several lines; up to two more belong to the text before them.
@@ -130,17 +158,17 @@ fn close(bytes: &[u8], quote: u8) -> Option<usize> {
     None
 }
 
-/// Past the quote that closes a text within its line.
-fn short_close(bytes: &[u8], quote: u8) -> Option<usize> {
+/// Past the quote that closes a text within its line; past the line when none does.
+fn short_close(bytes: &[u8], quote: u8) -> usize {
     let mut i = 0;
     while i < bytes.len() {
         match bytes[i] {
             b'\\' if quote == b'"' => i += 2,
-            b if b == quote => return Some(i + 1),
+            b if b == quote => return i + 1,
             _ => i += 1,
         }
     }
-    None
+    bytes.len()
 }
 
 fn blank(text: &str, stations: &[Range<usize>]) -> String {
@@ -173,14 +201,15 @@ mod tests {
 
     #[test]
     fn what_is_not_plain_is_left_whole() {
-        for text in [
-            "a = 1\n",
-            "[stations.points]\n",
-            "[[stations]]\nx = \"\n",
-            "[[stations]]\nx = [\n",
-            "[[stations]]\nx = ]\n",
-        ] {
+        for text in ["a = 1\n", "[stations.points]\n", "[[stations]]\nx = [\n", "[[stations]]\nx = '''\n[[stations]]\n"]
+        {
             assert_eq!(split(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_list_that_is_not_closed_ends_at_the_next_table() {
+        let pieces = split("[[stations]]\nx = [1,\n[[stations]]\ny = \"\n[lease]\n").unwrap();
+        assert_eq!(pieces.stations, [0..21, 21..40]);
     }
 }

@@ -91,8 +91,8 @@ fn excerpt(line: &str, at: usize) -> Option<(String, usize)> {
     const WIDTH: usize = 100;
     /// Bytes around the place that are looked at: a line may be as long as the file.
     const NEAR: usize = 1024;
-    let at = line.floor_char_boundary(at);
-    let near = line.floor_char_boundary(at.saturating_sub(NEAR))..line.ceil_char_boundary((at + NEAR).min(line.len()));
+    let at = boundary(line, at);
+    let near = boundary(line, at.saturating_sub(NEAR))..boundary(line, at + NEAR);
     let line_start = near.start == 0;
     let (before, after) = (&line[near.start..at], &line[at..near.end]);
     let shown = redacted(&format!("{before}{after}"));
@@ -103,6 +103,11 @@ fn excerpt(line: &str, at: usize) -> Option<(String, usize)> {
     let shown: String = shown.chars().skip(from).take(WIDTH).map(plain).collect();
     let shown = shown.trim_end();
     (!shown.is_empty()).then(|| (shown.to_owned(), before - from))
+}
+
+/// The last start of a character that is not after a byte.
+fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0)
 }
 
 /// A manifest that was refused: everything that is wrong with it.

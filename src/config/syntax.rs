@@ -14,10 +14,8 @@ use super::lines::Lines;
 /// rubbish does not take its size many times over in memory.
 const MOST_FOR_ALL: usize = 512 << 10;
 
-/// What could be read of a broken text.
-pub struct Broken<'t> {
-    /// The tables.
-    pub root: Spanned<DeTable<'t>>,
+/// Where a broken text is broken, in places of the whole.
+pub struct Broken {
     /// Lines with a fault of syntax, first and last; what is read from them means nothing. A table whose name is broken
     /// is broken up to the next one.
     lines: Vec<(u32, u32)>,
@@ -25,7 +23,7 @@ pub struct Broken<'t> {
     swallowed: usize,
 }
 
-impl Broken<'_> {
+impl Broken {
     /// True when what stands at a place was read as it was meant.
     #[must_use]
     pub fn trusts(&self, span: &Range<usize>, lines: &Lines<'_>) -> bool {
@@ -35,31 +33,38 @@ impl Broken<'_> {
     }
 }
 
-/// Reads a text. Faults of syntax go to `faults`, and what could be read all the same comes back.
-pub fn parse<'t>(text: &'t str, lines: &Lines<'_>, faults: &mut Faults) -> Result<Spanned<DeTable<'t>>, Broken<'t>> {
+/// Reads a text, which starts at byte `base` of the whole that `lines` are of. Faults of syntax go to `faults`, whose
+/// base is the same; what could be read comes back all the same, with places of the piece.
+pub fn parse<'t>(
+    text: &'t str,
+    base: usize,
+    lines: &Lines<'_>,
+    faults: &mut Faults,
+) -> (Spanned<DeTable<'t>>, Option<Broken>) {
     let first = match DeTable::parse(text) {
-        Ok(root) => return Ok(root),
+        Ok(root) => return (root, None),
         Err(error) => error,
     };
-    if text.len() > MOST_FOR_ALL {
+    if text.bytes().filter(|b| *b != b' ').count() > MOST_FOR_ALL {
         tell(&first, text, faults);
         let root = Spanned::new(0..0, DeTable::new());
-        return Err(Broken { root, lines: Vec::new(), swallowed: 0 });
+        return (root, Some(Broken { lines: Vec::new(), swallowed: 0 }));
     }
     let (root, mut errors) = DeTable::parse_recoverable(text);
     errors.sort_by_key(|e| start(e, text));
     let swallowed = swallowed(&errors, text);
+    let last = lines.line_of(base + text.len());
     let mut broken = Vec::new();
     for error in errors {
         let at = start(&error, text);
-        let line = lines.line_of(at);
+        let line = lines.line_of(base + at);
         // One a line: what follows on it comes from the first.
         if at <= swallowed && broken.last().is_none_or(|(first, _)| *first != line) {
             tell(&error, text, faults);
-            broken.push((line, if is_header(lines.text_of(line)) { last_of_table(line, lines, text) } else { line }));
+            broken.push((line, if is_header(lines.text_of(line)) { last_of_table(line, lines, last) } else { line }));
         }
     }
-    Err(Broken { root, lines: broken, swallowed })
+    (root, Some(Broken { lines: broken, swallowed: swallowed.saturating_add(base) }))
 }
 
 fn is_header(line: &str) -> bool {
@@ -67,8 +72,7 @@ fn is_header(line: &str) -> bool {
 }
 
 /// The last line before the next table's header.
-fn last_of_table(header: u32, lines: &Lines<'_>, text: &str) -> u32 {
-    let end = lines.line_of(text.len());
+fn last_of_table(header: u32, lines: &Lines<'_>, end: u32) -> u32 {
     (header + 1..=end).find(|line| is_header(lines.text_of(*line))).map_or(end, |next| next - 1)
 }
 
