@@ -5,7 +5,8 @@ pub mod check;
 pub mod demo;
 pub mod drain;
 pub mod exit;
-//pub mod journal;
+#[cfg(feature = "device")]
+pub mod journal;
 pub mod log;
 pub mod reload;
 #[cfg(feature = "device")]
@@ -58,7 +59,8 @@ pub enum Command {
     /// Let a supervisor read its manifest again
     Reload(reload::ReloadArgs),
     /// Verify, sum up or export the journal
-    //Journal(journal::JournalArgs),
+    #[cfg(feature = "device")]
+    Journal(journal::JournalArgs),
     /// A simulator, to try a manifest without the plant
     #[cfg(feature = "device")]
     Sim(sim::Args),
@@ -83,7 +85,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Tail(args) => tail::run(args),
         Command::Drain(args) => drain::run(args),
         Command::Reload(args) => reload::run(args),
-        //Command::Journal(args) => journal::run(args),
+        #[cfg(feature = "device")]
+        Command::Journal(args) => journal::run(args),
         #[cfg(feature = "device")]
         Command::Sim(args) => block_on(sim::run(args.clone())),
         #[cfg(feature = "device")]

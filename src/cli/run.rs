@@ -11,7 +11,7 @@ use crate::{
     lifecycle::listen::Addr,
     supervisor::{
         listeners::Http,
-        run::{self, Ended, RunOptions},
+        run::{self, Ended, RunOptions, Stamp},
     },
 };
 
@@ -68,6 +68,7 @@ fn instance_id(text: &str) -> Result<String, String> {
 /// # Errors
 /// Why it could not start, or failed.
 pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
+    let stamp = Stamp::of(&args.manifest);
     let loaded = match config::load(&args.manifest) {
         Ok(loaded) => loaded,
         Err(error) => {
@@ -77,6 +78,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     };
     let options = RunOptions {
         manifest_path: args.manifest.clone(),
+        manifest_stamp: stamp,
         instance: args.instance.clone(),
         state_dir: args.state_dir.clone(),
         run_dir: args.run_dir.clone(),

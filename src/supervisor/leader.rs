@@ -121,7 +121,10 @@ impl Leader {
         let (answer, refused) = oneshot::channel();
         let _ = self.pool.commands().send(Command::Apply(desired, answer));
         let refused = tokio::time::timeout(Duration::from_secs(6), refused).await.ok().and_then(Result::ok);
-        let mut notes = changes.restart_needed.clone();
+        let mut notes: Vec<String> =
+            changes.restart_needed.iter().map(|key| format!("{key} takes effect at the next start of both instances")).collect();
+        let journal = changes.settings.iter().filter(|key| key.starts_with("journal."));
+        notes.extend(journal.map(|key| format!("{key} takes effect when the next leader opens the journal")));
         for (id, why) in refused.unwrap_or_default() {
             notes.push(format!("{id}: {why}"));
         }

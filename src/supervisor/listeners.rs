@@ -60,7 +60,6 @@ pub async fn of_instance(
         Http::Default => Addr::Unix(options.run_dir.join(format!("{}.http.sock", options.instance))),
     };
     let listener = acquire_listener(&addr, OWN_NAME, inherited).await?;
-    tracing::info!(at = listener.describe(), "probes");
     Ok(Some(ProbeServer::start(listener, Arc::clone(instance) as _)))
 }
 

@@ -1,6 +1,12 @@
 //! The instance: takes the lease's events, signals and wishes in turn, and leads, follows or drains accordingly.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -37,6 +43,8 @@ use crate::{
 pub struct RunOptions {
     /// The manifest's file, which a reload reads again.
     pub manifest_path: PathBuf,
+    /// The file as it was before it was read.
+    pub manifest_stamp: Stamp,
     /// This instance's id.
     pub instance: String,
     /// Journal, checkpoint, ids.
@@ -49,6 +57,18 @@ pub struct RunOptions {
     pub exit_with_pid: Option<u32>,
     /// This build.
     pub build: String,
+}
+
+/// Names a state of a file, to see in one look whether it is another one by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp(Option<(u64, u64, i64, i64)>);
+
+impl Stamp {
+    /// The file's state now. Taken before the file is read, so that a change in between is seen later.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        Self(fs::metadata(path).ok().map(|m| (m.ino(), m.len(), m.mtime(), m.mtime_nsec())))
+    }
 }
 
 /// How a supervisor ended.
@@ -203,7 +223,8 @@ impl Supervisor {
         tracing::info!(epoch, why, "leading");
         self.instance.set_lease_trouble(None);
         // What a restart would read: a manifest that was changed since is in force for the new leader, a broken one is not.
-        if let Err(faults) = self.reread().await {
+        let changed = Stamp::of(&self.options.manifest_path) != self.options.manifest_stamp;
+        if changed && let Err(faults) = self.reread().await {
             tracing::error!("the manifest has faults now; leading with the one read before\n{faults}");
             self.instance.notice("the manifest has faults; the one read before is in force".to_owned());
         }
@@ -259,6 +280,7 @@ impl Supervisor {
     /// Reads the manifest again. A bad one leaves the old one in force.
     async fn reread(&mut self) -> Result<Option<Arc<Manifest>>, LoadError> {
         let path = self.options.manifest_path.clone();
+        self.options.manifest_stamp = Stamp::of(&path);
         let Ok(loaded) = tokio::task::spawn_blocking(move || config::reload(&path)).await else { return Ok(None) };
         let loaded = loaded?;
         if loaded.manifest == *self.manifest {
@@ -280,10 +302,9 @@ impl Supervisor {
                 tracing::error!("reload: the manifest is refused and the old one stays in force\n{error}");
                 Err(refused(&error))
             }
-            Ok(None) => Ok(between(&before, &before)),
-            Ok(Some(manifest)) => match &mut self.leading {
-                Some((leader, _)) => Ok(leader.apply(manifest).await),
-                None => Ok(between(&before, &manifest)),
+            Ok(changed) => match &mut self.leading {
+                Some((leader, _)) => Ok(leader.apply(changed.unwrap_or(before)).await),
+                None => Ok(between(&before, &self.manifest)),
             },
         };
         if let Ok(report) = &report {
@@ -382,5 +403,7 @@ fn refused(error: &LoadError) -> ReloadError {
 fn between(before: &Manifest, after: &Manifest) -> ReloadReport {
     let changes = config::diff(before, after);
     let stations = changed_stations(changes.stations, after);
-    ReloadReport { stations, workers: Changes::default(), notes: changes.restart_needed }
+    let mut notes = vec!["this instance follows: the leader is to be told as well".to_owned()];
+    notes.extend(changes.restart_needed.iter().map(|key| format!("{key} takes effect at the next start")));
+    ReloadReport { stations, workers: Changes::default(), notes }
 }
