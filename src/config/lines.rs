@@ -47,11 +47,25 @@ impl<'t> Lines<'t> {
     #[must_use]
     pub fn place(&self, at: usize) -> Place {
         let at = at.min(self.text.len());
-        let start = self.range(self.index_of(at)).start;
-        let before = self.text.as_bytes().get(start..at).unwrap_or_default();
-        // Counted by first bytes, so that a byte inside a character needs no care.
-        let characters = before.iter().filter(|b| !(0x80..0xc0).contains(*b)).count();
-        Place { line: self.line_of(at), column: u32::try_from(characters + 1).unwrap_or(u32::MAX) }
+        let start = at - self.offset_in_line(at);
+        Place { line: self.line_of(at), column: self.characters(start, at).saturating_add(1) }
+    }
+
+    /// The place of a byte, given a byte before it and the place of that: a line may be as long as the file, and a
+    /// thousand faults may stand on it.
+    #[must_use]
+    pub fn place_after(&self, (before, place): (usize, Place), at: usize) -> Place {
+        let at = at.min(self.text.len());
+        if before > at || self.line_of(at) != place.line {
+            return self.place(at);
+        }
+        Place { line: place.line, column: self.characters(before, at).saturating_add(place.column) }
+    }
+
+    /// Counted by first bytes, so that a byte inside a character needs no care.
+    fn characters(&self, from: usize, to: usize) -> u32 {
+        let bytes = self.text.as_bytes().get(from..to).unwrap_or_default();
+        u32::try_from(bytes.iter().filter(|b| !(0x80..0xc0).contains(*b)).count()).unwrap_or(u32::MAX)
     }
 
     /// How many bytes stand before a byte in its line.
@@ -81,6 +95,11 @@ mod tests {
         assert_eq!(lines.place(text.find('x').unwrap()), Place { line: 2, column: 10 });
         assert_eq!(lines.place(text.len()), Place { line: 4, column: 5 });
         assert_eq!(lines.place(text.len() + 9), Place { line: 4, column: 5 });
+        for before in 0..text.len() {
+            for at in before..text.len() {
+                assert_eq!(lines.place_after((before, lines.place(before)), at), lines.place(at), "{before} {at}");
+            }
+        }
         assert_eq!(lines.text_of(1), "a = 1");
         assert_eq!(lines.text_of(3), "");
         assert_eq!(lines.text_of(9), "");

@@ -31,8 +31,10 @@ impl RenderedFault {
     #[must_use]
     pub fn render(path: &Path, lines: &Lines<'_>, faults: Vec<Fault>) -> Vec<Self> {
         let file = path.display().to_string();
+        let mut last = (0, lines.place(0));
         let render = |fault: Fault| {
-            let place = lines.place(fault.span.start);
+            let place = lines.place_after(last, fault.span.start);
+            last = (fault.span.start, place);
             Self {
                 file: file.clone(),
                 line: place.line,
