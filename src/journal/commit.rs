@@ -7,12 +7,10 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt, io,
-    path::{Path, PathBuf},
+    io,
+    path::PathBuf,
     sync::Arc,
 };
-
-use serde_json::{Map, Value, json};
 
 use super::{
     checkpoint::{SourcePosition, Sources},
@@ -26,29 +24,15 @@ use super::{
 };
 use crate::clock::Wall;
 
+mod error;
+mod losses;
+
+pub(super) use error::CommitError;
+use error::disk;
+use losses::Losses;
+
 /// Says whether this process still leads.
 pub type Fence = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// Why nothing is committed at present.
-#[derive(Debug)]
-pub(super) enum CommitError {
-    /// This process does not lead any more.
-    Fenced,
-    /// The disk refuses.
-    Disk { operation: &'static str, path: PathBuf, source: io::Error },
-    /// The bounds are reached, and what is there is unsent and may not go.
-    FullOfUnsent,
-}
-
-impl fmt::Display for CommitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fenced => f.write_str("this instance does not lead any more"),
-            Self::Disk { operation, path, source } => write!(f, "cannot {operation} {}: {source}", path.display()),
-            Self::FullOfUnsent => f.write_str("the journal is full of records that no uplink has taken yet"),
-        }
-    }
-}
 
 /// What a commit brought.
 #[derive(Debug, Default)]
@@ -68,14 +52,6 @@ struct Active {
     len: u64,
     line: u64,
     modified: Wall,
-}
-
-/// What the numbered events of the journal itself tell of.
-#[derive(Debug, Default)]
-struct Losses {
-    memory: Loss,
-    /// Records and their range.
-    disk: Option<(u64, u64, u64)>,
 }
 
 /// The committing half of the writer.
@@ -270,8 +246,7 @@ impl Core {
             if let Some((from, to)) = unsent {
                 unsent_went = true;
                 self.dropped_unsent += to - from + 1;
-                let (records, first, _) = self.losses.disk.unwrap_or((0, from, to));
-                self.losses.disk = Some((records + (to - from + 1), first, to));
+                self.losses.unsent(from, to);
             }
         }
     }
@@ -399,33 +374,11 @@ struct Plan {
     own_events: bool,
 }
 
-impl Losses {
-    fn events(&self, now: Wall) -> Vec<Entry> {
-        let mut events = Vec::new();
-        let mut event = |fields: Value| {
-            let fields = if let Value::Object(map) = fields { map } else { Map::new() };
-            events.push(Entry::Event { ts: now, event: "records_lost".into(), fields });
-        };
-        let Loss { records, from, to } = self.memory;
-        if records > 0 {
-            event(json!({ "where": "memory", "records": records, "from": from.to_string(), "to": to.to_string() }));
-        }
-        if let Some((records, from, to)) = self.disk {
-            event(json!({ "where": "disk", "records": records, "from_seq": from, "to_seq": to }));
-        }
-        events
-    }
-}
-
 fn merge(into: &mut BTreeMap<u64, u64>, more: BTreeMap<u64, u64>) {
     for (source, up_to) in more {
         let known = into.entry(source).or_default();
         *known = up_to.max(*known);
     }
-}
-
-fn disk(operation: &'static str, path: &Path, source: io::Error) -> CommitError {
-    CommitError::Disk { operation, path: path.to_owned(), source }
 }
 
 #[cfg(test)]

@@ -194,7 +194,7 @@ impl<'a> Walk<'a> {
         let limit = self.segments.iter().find_map(|next| first_seq(&self.folder.join(next.id.to_string())));
         let mut segment = Segment { id, limit, end: self.blank_end(id, start, limit), superseded: None };
         loop {
-            match scanner.next() {
+            match scanner.find() {
                 Ok(Some(found)) => self.found(&mut segment, found, visit)?,
                 Ok(None) => break,
                 Err(error) => {
@@ -295,7 +295,7 @@ fn first_seq(path: &Path) -> Option<u64> {
     // The usual way found none: an `ack` first, damage, or a long line.
     let mut scanner = Scanner::open(path, TOP).ok()?;
     loop {
-        if let Found::Record { record: Record { seq: Some(seq), .. }, .. } = scanner.next().ok()?? {
+        if let Found::Record { record: Record { seq: Some(seq), .. }, .. } = scanner.find().ok()?? {
             return Some(seq);
         }
     }

@@ -1,14 +1,11 @@
 //! Opening a journal after whatever end its last writer had: repair, then what a new leader must know.
 
 use std::{
-    collections::HashMap,
     fs, io,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
-
-use serde_json::{Map, Value, json};
 
 use super::{
     JournalError,
@@ -20,7 +17,12 @@ use super::{
     scan::Place,
     segment::{SegmentInfo, folder, list},
 };
-use crate::status::LatestReading;
+
+mod last_values;
+mod report;
+
+use last_values::LastValues;
+pub use report::{CheckpointUse, RecoveryReport};
 
 /// How to recover.
 #[derive(Debug, Clone, Copy)]
@@ -58,96 +60,6 @@ pub struct Recovered {
     pub caller: CheckpointData,
     /// What was found and put right.
     pub report: RecoveryReport,
-}
-
-/// What recovery found and did.
-#[derive(Debug, Clone, Default)]
-pub struct RecoveryReport {
-    /// The first faults; `fault_count` has the number of all.
-    pub faults: Vec<Fault>,
-    /// All faults.
-    pub fault_count: u64,
-    /// Torn tails that were cut, newlines that were added, empty segments that were removed.
-    pub repairs: u64,
-    /// Bytes that were cut.
-    pub cut_bytes: u64,
-    /// Pieces of damage that were skipped.
-    pub damaged: u64,
-    /// Records that are missing, by their numbers.
-    pub missing: u64,
-    /// Records that were read.
-    pub records: u64,
-    /// Bytes that were read.
-    pub bytes_read: u64,
-    /// Whether the checkpoint was used, and why not when there is one.
-    pub checkpoint: CheckpointUse,
-    /// How long it took.
-    pub took: Duration,
-}
-
-/// What became of the checkpoint.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum CheckpointUse {
-    /// There was none.
-    #[default]
-    None,
-    /// Reading began at it.
-    Used,
-    /// It is of no use, and why.
-    Ignored(String),
-}
-
-impl RecoveryReport {
-    /// At most this many faults are held.
-    pub const MOST: usize = 64;
-
-    /// True when there is nothing to tell.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.fault_count == 0 && !matches!(self.checkpoint, CheckpointUse::Ignored(_))
-    }
-
-    /// The fields of the event record that tells of it.
-    #[must_use]
-    pub fn fields(&self) -> Map<String, Value> {
-        let mut map = Map::new();
-        map.insert("faults".into(), self.fault_count.into());
-        map.insert("repairs".into(), self.repairs.into());
-        map.insert("cut_bytes".into(), self.cut_bytes.into());
-        map.insert("damaged".into(), self.damaged.into());
-        map.insert("missing".into(), self.missing.into());
-        map.insert("records_read".into(), self.records.into());
-        map.insert("took_ms".into(), json!(u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX)));
-        if let CheckpointUse::Ignored(why) = &self.checkpoint {
-            map.insert("checkpoint_ignored".into(), why.clone().into());
-        }
-        if !self.faults.is_empty() {
-            map.insert("places".into(), self.faults.iter().map(Fault::to_json).collect());
-        }
-        map
-    }
-
-    fn add(&mut self, fault: Fault) {
-        self.fault_count += 1;
-        match fault.what {
-            What::Cut { end } => {
-                self.repairs += 1;
-                self.cut_bytes += end - fault.place.offset;
-            }
-            What::NewlineAdded | What::Removed => self.repairs += 1,
-            What::Damaged { .. } => self.damaged += 1,
-            What::Hole { from, to } => self.missing += to - from + 1,
-            What::Duplicate { .. }
-            | What::Superseded { .. }
-            | What::Epoch { .. }
-            | What::Unreadable { .. }
-            | What::NotRepaired { .. }
-            | What::Foreign => {}
-        }
-        if self.faults.len() < Self::MOST {
-            self.faults.push(fault);
-        }
-    }
 }
 
 /// Recovers the journal under `state_dir`: repairs what the last writer left torn, makes it durable, and reads the
@@ -374,47 +286,6 @@ impl Tail<'_> {
     fn refused(&mut self, end: &SegmentEnd, operation: &'static str, error: &io::Error) {
         let what = What::NotRepaired { operation, error: error.to_string() };
         self.out.report.add(Fault::at(end.segment, end.good_end, what));
-    }
-}
-
-/// Each point's newest line. Lines are kept as they are and read once, at the end.
-#[derive(Default)]
-struct LastValues {
-    most: usize,
-    lines: HashMap<Box<[u8]>, Vec<u8>>,
-}
-
-impl LastValues {
-    fn new(most: usize) -> Self {
-        Self { most, lines: HashMap::new() }
-    }
-
-    fn take(&mut self, record: &Record<'_>) {
-        if self.most == 0 {
-            return;
-        }
-        let Some(key) = record.point_key() else { return };
-        if let Some(line) = self.lines.get_mut(key) {
-            line.clear();
-            line.extend_from_slice(record.line);
-        } else if self.lines.len() < self.most {
-            self.lines.insert(key.into(), record.line.to_vec());
-        }
-    }
-
-    fn merge_into(self, known: &mut Vec<LatestReading>) {
-        let mut newer: HashMap<(String, String), LatestReading> = self
-            .lines
-            .into_values()
-            .filter_map(|line| serde_json::from_slice::<LatestReading>(&line).ok())
-            .map(|reading| ((reading.station.clone(), reading.point.clone()), reading))
-            .collect();
-        for old in known.iter_mut() {
-            if let Some(new) = newer.remove(&(old.station.clone(), old.point.clone())) {
-                *old = new;
-            }
-        }
-        known.extend(newer.into_values());
     }
 }
 

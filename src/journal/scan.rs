@@ -103,7 +103,7 @@ impl Scanner {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn next(&mut self) -> io::Result<Option<Found<'_>>> {
+    pub fn find(&mut self) -> io::Result<Option<Found<'_>>> {
         let piece = loop {
             if let Some(piece) = self.pieces.pop_front() {
                 break piece;
@@ -240,7 +240,7 @@ mod tests {
         file.write_all(bytes).unwrap();
         let mut scanner = Scanner::open(file.path(), Place { line: 1, offset: 0 }).unwrap();
         let mut out = Vec::new();
-        while let Some(found) = scanner.next().unwrap() {
+        while let Some(found) = scanner.find().unwrap() {
             out.push(match found {
                 Found::Record { record, place, .. } => format!("{}@{}", record.seq.unwrap(), place.line),
                 Found::Damage { place, end, unfinished, .. } => {

@@ -168,7 +168,7 @@ fn verify_beside_a_running_writer_finds_no_fault() {
     });
     // Until the journal has rolled a few times beside the reader, and for a few looks in any case.
     let mut seen = 0;
-    for look in 0.. {
+    for look in 0_u32.. {
         assert_eq!(verify(dir.path()), Exit::Done);
         seen = seen.max(holds_every_reading(dir.path()));
         if look >= 10 && seen > 5000 {

@@ -5,6 +5,7 @@ use std::{
 };
 
 use nix::libc::EROFS;
+use serde_json::json;
 
 use super::*;
 use crate::journal::{

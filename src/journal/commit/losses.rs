@@ -1,0 +1,40 @@
+//! What was lost and is to be told by a record.
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    clock::Wall,
+    journal::{entry::Entry, queue::Loss},
+};
+
+/// What the numbered events of the journal itself tell of.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    pub(super) memory: Loss,
+    /// Records and their range.
+    disk: Option<(u64, u64, u64)>,
+}
+
+impl Losses {
+    /// Notes unsent records that were removed.
+    pub(super) fn unsent(&mut self, from: u64, to: u64) {
+        let (records, first, _) = self.disk.unwrap_or((0, from, to));
+        self.disk = Some((records + (to - from + 1), first, to));
+    }
+
+    pub(super) fn events(&self, now: Wall) -> Vec<Entry> {
+        let mut events = Vec::new();
+        let mut event = |fields: Value| {
+            let fields = if let Value::Object(map) = fields { map } else { Map::new() };
+            events.push(Entry::Event { ts: now, event: "records_lost".into(), fields });
+        };
+        let Loss { records, from, to } = self.memory;
+        if records > 0 {
+            event(json!({ "where": "memory", "records": records, "from": from.to_string(), "to": to.to_string() }));
+        }
+        if let Some((records, from, to)) = self.disk {
+            event(json!({ "where": "disk", "records": records, "from_seq": from, "to_seq": to }));
+        }
+        events
+    }
+}
