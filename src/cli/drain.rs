@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     exit::Exit,
-    talk::{TalkArgs, converse, print},
+    talk::{TalkArgs, conclude, converse, print},
 };
 use crate::status::Status;
 
@@ -54,10 +54,7 @@ fn wait(process: Option<std::os::fd::OwnedFd>, id: &str, within: Duration) -> Ex
     };
     let timeout = Timespec { tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: 0 };
     match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout)) {
-        Ok(1..) => {
-            let _ = print(&format!("instance {id} has left\n"));
-            Exit::Done
-        }
+        Ok(1..) => conclude(&format!("instance {id} has left\n")),
         Ok(0) => {
             eprintln!(
                 "sensor-poll: instance {id} still runs after {} s; see its log for what it holds",

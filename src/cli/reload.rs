@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     exit::Exit,
-    talk::{TalkArgs, TalkError, converse, print},
+    talk::{TalkArgs, TalkError, conclude, converse, print},
 };
 use crate::rpc::{
     api::{Changes, ManifestFault, ReloadReport},
@@ -41,7 +41,7 @@ pub fn run(args: &ReloadArgs) -> anyhow::Result<Exit> {
         match client.call::<ReloadReport>("Lifecycle.Reload", json!({})).await {
             Ok(report) => {
                 let text = if args.json { format!("{:#}\n", json!(report)) } else { describe(&report) };
-                Ok(if print(&text) { Exit::Done } else { Exit::Failed })
+                Ok(conclude(&text))
             }
             Err(ClientError::Answered(error)) if error.code == code::MANIFEST => {
                 let data = error.data.clone().unwrap_or_default();

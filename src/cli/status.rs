@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     exit::Exit,
     table,
-    talk::{TalkArgs, TalkError, converse, print},
+    talk::{TalkArgs, TalkError, conclude, converse, print},
 };
 use crate::{rpc::client::ClientError, status::Status};
 
@@ -43,7 +43,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
         }
         let status = ask(args).await?;
         let text = if args.json { format!("{status:#}\n") } else { draw(status)? };
-        Ok(if print(&text) { Exit::Done } else { Exit::Failed })
+        Ok(conclude(&text))
     })
 }
 
@@ -91,7 +91,7 @@ async fn watch(args: &StatusArgs) {
         } else {
             format!("{block}\n")
         };
-        if !print(&text) {
+        if print(&text).is_err() {
             return;
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 use serde_json::{Map, Value, json, value::RawValue};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     exit::Exit,
@@ -100,18 +100,19 @@ async fn reconnect(args: &TailArgs) -> Result<Client, TalkError> {
 
 /// Copies until one of the two ends goes.
 async fn copy(args: &TailArgs, mut client: Client, out: &mut BufWriter<StdoutLock<'_>>) -> Result<Ended, TalkError> {
-    let mut flushed = true;
+    // When the oldest line that waits is due: a steady stream must not put it off.
+    let mut due: Option<Instant> = None;
     loop {
         let next = tokio::select! {
             biased;
-            next = client.notification() => next,
-            () = sleep(FLUSH), if !flushed => {
-                flushed = true;
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                due = None;
                 match out.flush() {
                     Ok(()) => continue,
                     Err(_) => return Ok(Ended::Unread),
                 }
             }
+            next = client.notification() => next,
         };
         let notification = match next {
             Ok(notification) => notification,
@@ -123,7 +124,7 @@ async fn copy(args: &TailArgs, mut client: Client, out: &mut BufWriter<StdoutLoc
         };
         match notification.method.as_str() {
             "Reading" | "Event" => {
-                flushed = false;
+                due.get_or_insert_with(|| Instant::now() + FLUSH);
                 if write_record(args, &notification, out).is_err() {
                     return Ok(Ended::Unread);
                 }

@@ -172,11 +172,26 @@ pub fn complain(error: &TalkError) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Prints on stdout. False when nobody reads it any more, which ends a command quietly.
-#[must_use]
-pub fn print(text: &str) -> bool {
+/// Prints on stdout.
+///
+/// # Errors
+/// When nobody reads it any more ([`io::ErrorKind::BrokenPipe`]), or it is a file on a full disk.
+pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
+
+/// Prints a command's result, and gives the exit code. A reader that went away has what it wanted.
+#[must_use]
+pub fn conclude(text: &str) -> Exit {
+    match print(text) {
+        Ok(()) => Exit::Done,
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(e) => {
+            let _ = writeln!(io::stderr(), "sensor-poll: cannot write the result: {e}");
+            Exit::Failed
+        }
+    }
 }
 
 #[cfg(test)]

@@ -54,8 +54,7 @@ impl Passed {
         }
         match pid.parse::<u32>() {
             Ok(pid) if pid == own_pid => {}
-            Ok(_) => return Self::Foreign(count),
-            Err(_) => return Self::Broken(format!("LISTEN_PID is \"{pid}\"")),
+            Ok(_) | Err(_) => return Self::Foreign(count),
         }
         let mut given = names.unwrap_or_default().split(':').filter(|n| !n.is_empty()).map(str::to_owned);
         Self::Ours((0..count).map(|_| given.next().unwrap_or_else(|| "unknown".to_owned())).collect())
@@ -92,7 +91,7 @@ impl Inherited {
                 (FIRST..).take(count as usize).for_each(|fd| {
                     close_on_exec(fd);
                 });
-                tracing::warn!("LISTEN_PID names another process; none of its sockets is taken");
+                tracing::warn!("LISTEN_PID does not name this process; none of its sockets is taken");
                 Self::default()
             }
             Passed::Ours(names) => Self::own(names),
@@ -176,7 +175,7 @@ mod tests {
             (Some("7"), Some("1"), None, ours(&["unknown"])),
             (Some("7"), Some("0"), None, ours(&[])),
             (Some("7"), Some("-1"), None, Passed::Broken("LISTEN_FDS is \"-1\"".into())),
-            (Some("x"), Some("1"), None, Passed::Broken("LISTEN_PID is \"x\"".into())),
+            (Some("x"), Some("1"), None, Passed::Foreign(1)),
         ] {
             assert_eq!(Passed::read(pid, count, names, 7), passed, "{pid:?} {count:?} {names:?}");
         }

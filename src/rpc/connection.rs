@@ -14,7 +14,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::JoinSet,
-    time::{Duration, Instant, sleep_until, timeout},
+    time::{Duration, Instant, sleep_until, timeout, timeout_at},
 };
 
 use super::{
@@ -195,12 +195,14 @@ impl Connection {
 
 async fn handle(frame: Bytes, shared: Shared, slots: Arc<Semaphore>) -> Handled {
     let mut streams = Vec::new();
+    // One deadline for a frame, be it a batch: the caller waits for all of it.
+    let until = Instant::now() + shared.limits.request;
     let frame = match parse(&frame) {
-        Incoming::Single(one) => answer(one, &shared, &slots, &mut streams).await.map(Answer::into_frame),
+        Incoming::Single(one) => answer(one, until, &shared, &slots, &mut streams).await.map(Answer::into_frame),
         Incoming::Batch(calls) => {
             let mut answers = Vec::with_capacity(calls.len());
             for call in calls {
-                answers.extend(answer(call, &shared, &slots, &mut streams).await);
+                answers.extend(answer(call, until, &shared, &slots, &mut streams).await);
             }
             batch_frame(answers)
         }
@@ -211,6 +213,7 @@ async fn handle(frame: Bytes, shared: Shared, slots: Arc<Semaphore>) -> Handled 
 /// Runs one call. `None` for a notification.
 async fn answer(
     call: Result<Call, Box<Answer>>,
+    until: Instant,
     shared: &Shared,
     slots: &Arc<Semaphore>,
     streams: &mut Vec<(Subscription, OwnedSemaphorePermit)>,
@@ -220,7 +223,7 @@ async fn answer(
         Err(answer) => return Some(*answer),
     };
     let run = AssertUnwindSafe(methods::run(shared.instance.as_ref(), &method, params)).catch_unwind();
-    let outcome = match timeout(shared.limits.request, run).await {
+    let outcome = match timeout_at(until, run).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_panic)) => {
             tracing::error!(method, "a control request panicked");

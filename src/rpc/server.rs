@@ -1,7 +1,7 @@
 //! The server: accepts within a bound, serves each connection in a task of its own, drains.
 //!
 //! Tasks: the accept loop (ends on drain, then waits for its connections) and, in its set, one for each connection (see
-//! [`super::connection`]; ends with its peer, on a deadline, or on drain once its calls in flight are answered).
+//! the module `connection`; ends with its peer, on a deadline, or on drain once its calls in flight are answered).
 
 use std::{
     sync::{
@@ -36,7 +36,7 @@ pub struct Limits {
     pub subscriptions: usize,
     /// Bytes of a frame.
     pub frame_bytes: usize,
-    /// From a call to its answer. Below the clients' own deadline of 10 s, so that they hear of it.
+    /// From a frame to its answer. Below the clients' own deadline of 10 s, so that they hear of it.
     pub request: Duration,
     /// From the first byte of a frame to its last.
     pub frame: Duration,

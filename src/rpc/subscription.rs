@@ -48,7 +48,9 @@ impl Topic {
     /// Whether a journal line is of this topic. A line that is not a record is of none.
     #[must_use]
     pub fn wants(&self, line: &[u8]) -> bool {
-        let Ok(head) = serde_json::from_slice::<Head<'_>>(line) else { return false };
+        // As text first: what is skipped over would not be held to be UTF-8.
+        let Ok(line) = std::str::from_utf8(line) else { return false };
+        let Ok(head) = serde_json::from_str::<Head<'_>>(line) else { return false };
         match self {
             Self::Readings { station: None } => head.kind == "reading",
             Self::Readings { station: Some(wanted) } => {
@@ -243,6 +245,7 @@ mod tests {
         assert!(Topic::Events.wants(line("alarm", "x", 1).as_bytes()));
         assert!(!Topic::Events.wants(line("ack", "x", 1).as_bytes()));
         assert!(!Topic::Events.wants(b"half a line"));
+        assert!(!Topic::Events.wants(b"{\"kind\":\"event\",\"x\":\"\xff\"}"));
     }
 
     #[tokio::test]

@@ -168,3 +168,19 @@ async fn tail_prints_records_byte_for_byte_through_a_change_of_leader() {
     assert!(err.contains("this instance is draining; looking for the leader"), "{err}");
     server.drain(PATIENCE).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_repeats_when_piped_and_ends_with_its_reader() {
+    let served = Served::leader().await;
+    let mut process = command(served.dir.path(), &["status", "--watch", "--json"]).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    tokio::task::block_in_place(|| {
+        for _ in 0..2 {
+            let line = lines.by_ref().map(Result::unwrap).find(|l| l.starts_with('{')).unwrap();
+            super::schema::check_as("Status", &serde_json::from_str::<Value>(&line).unwrap());
+        }
+    });
+    drop(lines);
+    until("it ends", || process.try_wait().unwrap().is_some()).await;
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+}
