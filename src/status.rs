@@ -234,6 +234,7 @@ pub struct StationCounters {
     /// Points read with a value.
     pub reads: u64,
     /// Points read without a value, by reason.
+    #[serde(with = "by_reason")]
     pub errors: Vec<(Reason, u64)>,
     /// The last round trip, in microseconds.
     pub round_trip_us: u64,
@@ -245,6 +246,30 @@ pub struct StationCounters {
     pub bytes_sent: u64,
     /// See `bytes_sent`.
     pub bytes_received: u64,
+}
+
+/// For people and scripts an object of words (`{"timeout":4}`), for the wire between processes a list.
+mod by_reason {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+    use worker_contract::Reason;
+
+    pub(super) fn serialize<S: Serializer>(errors: &[(Reason, u64)], to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() {
+            to.collect_map(errors.iter().map(|(r, n)| (r.to_string(), n)))
+        } else {
+            errors.serialize(to)
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(Reason, u64)>, D::Error> {
+        if !from.is_human_readable() {
+            return Vec::deserialize(from);
+        }
+        let words = BTreeMap::<String, u64>::deserialize(from)?;
+        words.into_iter().map(|(word, n)| Ok((word.parse().map_err(D::Error::custom)?, n))).collect()
+    }
 }
 
 /// The journal.
@@ -287,4 +312,22 @@ pub struct LatestReading {
     /// Why not further.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_words_in_json_and_survive_both_forms() {
+        let counters = StationCounters {
+            errors: vec![(Reason::Exception(2), 1), (Reason::Timeout, 4)],
+            ..StationCounters::default()
+        };
+        let json = serde_json::to_value(&counters).unwrap();
+        assert_eq!(json["errors"], serde_json::json!({ "exception:2": 1, "timeout": 4 }));
+        assert_eq!(serde_json::from_value::<StationCounters>(json).unwrap(), counters);
+        let packed = rmp_serde::to_vec(&counters).unwrap();
+        assert_eq!(rmp_serde::from_slice::<StationCounters>(&packed).unwrap(), counters);
+    }
 }

@@ -19,7 +19,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "supervisor",
         &[
-            "clock", "status", "coordination", "metrics", "lifecycle", "registry", "config", "journal", "lease", "rpc",
+            "clock",
+            "status",
+            "coordination",
+            "metrics",
+            "lifecycle",
+            "registry",
+            "config",
+            "journal",
+            "lease",
+            "rpc",
             // The wire is shared by both ends of it.
             "worker::wire",
         ],

@@ -103,8 +103,5 @@ fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Resu
 /// True when the reader of our output went away, which is no failure of ours.
 #[must_use]
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|e| e.downcast_ref::<std::io::Error>())
-        .any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>()).any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }

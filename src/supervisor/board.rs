@@ -119,7 +119,9 @@ impl Board {
         let mut changed = Vec::new();
         for report in reports {
             let Some(names) = inner.names.get(&report.handle).map(Arc::clone) else { continue };
-            let Some(station) = inner.stations.get_mut(names.id()).filter(|s| s.meta.handle == report.handle) else { continue };
+            let Some(station) = inner.stations.get_mut(names.id()).filter(|s| s.meta.handle == report.handle) else {
+                continue;
+            };
             let before = station.state;
             station.state = report.state;
             station.reason = report.reason;

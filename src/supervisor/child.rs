@@ -127,7 +127,8 @@ impl Launch {
             .map_err(LaunchError::Spawn)?;
         // Not waited for yet, so the pid is still this child's.
         let pid = child.id().unwrap_or_default();
-        let pidfd = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok());
+        let pidfd =
+            i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok());
         Ok(Launched { child, identity: Identity { pid, pidfd }, stream })
     }
 
@@ -180,7 +181,8 @@ pub fn in_words(status: ExitStatus) -> String {
         (Some(0), _) => "left by itself".to_owned(),
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => {
-            let name = nix::sys::signal::Signal::try_from(signal).map_or("unknown signal", nix::sys::signal::Signal::as_str);
+            let name =
+                nix::sys::signal::Signal::try_from(signal).map_or("unknown signal", nix::sys::signal::Signal::as_str);
             format!("killed by {name}{}", if status.core_dumped() { ", core dumped" } else { "" })
         }
         (None, None) => "ended in an unknown way".to_owned(),

@@ -52,9 +52,8 @@ pub struct StationMeta {
 impl Handles {
     /// Gives every station of a manifest its handle. `before` is what is in force.
     pub fn assign(&mut self, manifest: Arc<Manifest>, before: Option<&Desired>) -> Desired {
-        let old: HashMap<&str, (&Connection, &StationConfig)> = before
-            .map(|d| d.manifest.stations().map(|(c, s)| (s.id.as_str(), (c, s))).collect())
-            .unwrap_or_default();
+        let old: HashMap<&str, (&Connection, &StationConfig)> =
+            before.map(|d| d.manifest.stations().map(|(c, s)| (s.id.as_str(), (c, s))).collect()).unwrap_or_default();
         let mut of = HashMap::new();
         for (connection, station) in manifest.stations() {
             let worker = connection.worker_key();
@@ -137,8 +136,5 @@ impl Desired {
 }
 
 fn names(station: &StationConfig) -> StationNames {
-    StationNames::new(
-        &station.id,
-        station.points.iter().map(|p| (&*p.name, p.unit.as_deref())),
-    )
+    StationNames::new(&station.id, station.points.iter().map(|p| (&*p.name, p.unit.as_deref())))
 }

@@ -139,7 +139,10 @@ impl Instance {
         self.lease.view().leader.map(|l| l.instance)
     }
 
-    fn wish<T: Send + 'static>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Wish) -> BoxFuture<'static, Result<T, Refusal>> {
+    fn wish<T: Send + 'static>(
+        &self,
+        make: impl FnOnce(oneshot::Sender<T>) -> Wish,
+    ) -> BoxFuture<'static, Result<T, Refusal>> {
         let (answer, answered) = oneshot::channel();
         let sent = self.wishes.try_send(make(answer));
         Box::pin(async move {
@@ -231,7 +234,8 @@ impl api::Instance for Instance {
         }
         if let Some(station) = station {
             // Nothing sets single stations aside in this version, so there is nothing to lift.
-            let why = format!("station \"{station}\" is not quarantined; without a station the whole worker is restarted");
+            let why =
+                format!("station \"{station}\" is not quarantined; without a station the whole worker is restarted");
             return Box::pin(async { Err(Refusal::Failed { why }) });
         }
         let name = key.to_owned();
@@ -312,7 +316,9 @@ async fn feed(journal: WriterHandle, hub: Hub, feeding: Arc<AtomicBool>) {
     drop(journal);
     loop {
         match tokio::time::timeout(FEED_LOOK, lines.next()).await {
-            Ok(Some((lost, chunk))) => hub.publish(&chunk.lines, lost + chunk.last_seq.saturating_sub(chunk.first_seq) + 1),
+            Ok(Some((lost, chunk))) => {
+                hub.publish(&chunk.lines, lost + chunk.last_seq.saturating_sub(chunk.first_seq) + 1)
+            }
             Ok(None) => break,
             Err(_) if hub.wanted() => {}
             Err(_) => break,

@@ -15,11 +15,12 @@ use crate::{
         model::{Manifest, Overflow},
         timeouts::DrainTimes,
     },
-    journal::{self, Batch, CheckpointData, Entry, Hooks, JournalError, Notice, RecoverOptions, Recovered, WriterHandle, WriterOptions},
-    lease::Fence,
-    rpc::{
-        api::{Changes, ReloadReport},
+    journal::{
+        self, Batch, CheckpointData, Entry, Hooks, JournalError, Notice, RecoverOptions, Recovered, WriterHandle,
+        WriterOptions,
     },
+    lease::Fence,
+    rpc::api::{Changes, ReloadReport},
     supervisor::{
         board::Board,
         desired::{Desired, Handles},
@@ -68,9 +69,10 @@ impl Leader {
     /// When there is no journal to be had.
     pub async fn start(start: Start) -> Result<Self, JournalError> {
         let state_dir = start.state_dir.clone();
-        let recovered = tokio::task::spawn_blocking(move || journal::recover(&state_dir, RecoverOptions { last_values: 0 }))
-            .await
-            .map_err(|e| JournalError::Thread(std::io::Error::other(e)))??;
+        let recovered =
+            tokio::task::spawn_blocking(move || journal::recover(&state_dir, RecoverOptions { last_values: 0 }))
+                .await
+                .map_err(|e| JournalError::Thread(std::io::Error::other(e)))??;
         let board = Arc::new(Board::default());
         tell_recovery(&recovered);
         let report = (!recovered.report.is_clean()).then(|| recovered.report.fields());
@@ -121,8 +123,11 @@ impl Leader {
         let (answer, refused) = oneshot::channel();
         let _ = self.pool.commands().send(Command::Apply(desired, answer));
         let refused = tokio::time::timeout(Duration::from_secs(6), refused).await.ok().and_then(Result::ok);
-        let mut notes: Vec<String> =
-            changes.restart_needed.iter().map(|key| format!("{key} takes effect at the next start of both instances")).collect();
+        let mut notes: Vec<String> = changes
+            .restart_needed
+            .iter()
+            .map(|key| format!("{key} takes effect at the next start of both instances"))
+            .collect();
         let journal = changes.settings.iter().filter(|key| key.starts_with("journal."));
         notes.extend(journal.map(|key| format!("{key} takes effect when the next leader opens the journal")));
         for (id, why) in refused.unwrap_or_default() {
@@ -218,10 +223,7 @@ fn tell(notice: Notice, commits: &mpsc::UnboundedSender<Vec<(u64, u64)>>) {
 }
 
 /// Passes commits on to the workers' links. Bounded by the commits, of which there are a few a second.
-async fn pass_on(
-    mut committed: mpsc::UnboundedReceiver<Vec<(u64, u64)>>,
-    pool: mpsc::UnboundedSender<Command>,
-) {
+async fn pass_on(mut committed: mpsc::UnboundedReceiver<Vec<(u64, u64)>>, pool: mpsc::UnboundedSender<Command>) {
     while let Some(acks) = committed.recv().await {
         if !acks.is_empty() && pool.send(Command::Committed(acks)).is_err() {
             return;

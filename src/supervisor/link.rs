@@ -18,7 +18,7 @@ use crate::{
         desired::Desired,
         event,
     },
-    worker::wire::{self, FromWorker, Readings, Reader, ToWorker, WireError, Writer},
+    worker::wire::{self, FromWorker, Reader, Readings, ToWorker, WireError, Writer},
 };
 
 /// From the launch to the worker's hello, at most.
@@ -98,8 +98,7 @@ impl Link {
 
     async fn converse(mut self, stream: UnixStream, tell: &impl Fn(News)) -> Result<(), WireError> {
         let (mut reader, mut writer) = wire::open(stream, HELLO_WITHIN).await?;
-        let hello =
-            ToWorker::Hello { build: self.build.clone(), epoch: self.epoch, instance: self.instance.clone() };
+        let hello = ToWorker::Hello { build: self.build.clone(), epoch: self.epoch, instance: self.instance.clone() };
         writer.send(&hello).await?;
         let FromWorker::Hello { pid, .. } = reader.receive_within(HELLO_WITHIN).await? else {
             return Err(WireError::Closed);
@@ -167,7 +166,12 @@ struct Intake {
 }
 
 impl Intake {
-    async fn run(mut self, reader: &mut Reader, flow: &mpsc::Sender<bool>, tell: &impl Fn(News)) -> Result<(), WireError> {
+    async fn run(
+        mut self,
+        reader: &mut Reader,
+        flow: &mpsc::Sender<bool>,
+        tell: &impl Fn(News),
+    ) -> Result<(), WireError> {
         loop {
             match reader.receive().await? {
                 FromWorker::Readings(readings) => self.readings(readings, flow).await,
@@ -196,7 +200,11 @@ impl Intake {
         self.expected = up_to + 1;
         let Some(station) = self.board.take_readings(handle, ts, &readings) else {
             if !std::mem::replace(&mut self.unknown, true) {
-                tracing::warn!(worker = self.key, handle, "readings of a station that is no longer configured are dropped");
+                tracing::warn!(
+                    worker = self.key,
+                    handle,
+                    "readings of a station that is no longer configured are dropped"
+                );
             }
             return;
         };

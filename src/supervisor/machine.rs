@@ -105,14 +105,18 @@ impl Unit {
         let drain = || (Self::Draining { kill_at: now.plus(rules.stop), again: false }, vec![Action::Drain]);
         match (self, event) {
             (Self::Down | Self::Stopped | Self::Waiting { .. } | Self::GaveUp { .. }, E::Want) => start(),
-            (Self::Down | Self::Stopped | Self::Waiting { .. } | Self::GaveUp { .. }, E::Stop) => (Self::Stopped, vec![]),
+            (Self::Down | Self::Stopped | Self::Waiting { .. } | Self::GaveUp { .. }, E::Stop) => {
+                (Self::Stopped, vec![])
+            }
             (Self::Waiting { until } | Self::GaveUp { until }, E::Tick) if now >= until => start(),
 
             (Self::Starting { .. }, E::Ready) => {
                 budget.runs();
                 (Self::Up, vec![])
             }
-            (Self::Starting { ready_by }, E::Tick) if now >= ready_by => (Self::Killed { then: Then::Fail }, vec![Action::Kill]),
+            (Self::Starting { ready_by }, E::Tick) if now >= ready_by => {
+                (Self::Killed { then: Then::Fail }, vec![Action::Kill])
+            }
             (Self::Starting { .. } | Self::Up, E::Exited) => Self::failed(now, budget),
             (Self::Starting { .. } | Self::Up, E::Stop) => drain(),
 
@@ -237,7 +241,8 @@ mod tests {
                 assert_eq!(alive, !next.is_gone(), "{unit:?} {event:?} → {next:?}");
                 assert!(!(wanted && next == Unit::Stopped), "{unit:?} {event:?} forgets that it is wanted");
                 explored += 1;
-                let world = World { unit: format!("{next:?}").split_whitespace().next().unwrap_or("").into(), alive, wanted };
+                let world =
+                    World { unit: format!("{next:?}").split_whitespace().next().unwrap_or("").into(), alive, wanted };
                 if depth < 9 && (seen.insert(world) || depth < 5) {
                     queue.push_back((next, budget, alive, wanted, depth + 1));
                 }

@@ -88,7 +88,8 @@ impl Pool {
     pub fn start(tools: Tools) -> Self {
         let (commands, receive) = mpsc::unbounded_channel();
         let (say, heard) = mpsc::unbounded_channel();
-        let owner = Owner { tools, say, workers: BTreeMap::new(), desired: None, launches: 0, generation: 0, draining: None };
+        let owner =
+            Owner { tools, say, workers: BTreeMap::new(), desired: None, launches: 0, generation: 0, draining: None };
         Self { commands, task: tokio::spawn(owner.run(receive, heard)) }
     }
 
@@ -185,7 +186,8 @@ impl Owner {
             }
             Command::Committed(acks) => {
                 for (source, up_to) in acks {
-                    if let Some(link) = self.workers.values().find(|w| w.launch == source).and_then(|w| w.link.as_ref()) {
+                    if let Some(link) = self.workers.values().find(|w| w.launch == source).and_then(|w| w.link.as_ref())
+                    {
                         link.committed.send_replace(up_to);
                     }
                 }
@@ -226,7 +228,11 @@ impl Owner {
                 worker.budget.clear();
                 if worker.unit == Unit::Up {
                     worker.answers.push((generation, waiting.clone()));
-                    worker.order(Order::Configure { generation, desired: Arc::clone(&desired), plan: worker.plan.clone() });
+                    worker.order(Order::Configure {
+                        generation,
+                        desired: Arc::clone(&desired),
+                        plan: worker.plan.clone(),
+                    });
                 }
             }
             self.step(&key, Event::Want);
@@ -427,7 +433,11 @@ impl Owner {
             }
             Action::Tell(Verdict::GiveUp(cooldown)) => {
                 let minutes = cooldown.as_secs() / 60;
-                tracing::error!(worker = key, minutes, "worker failed too often: given up, tried once more after a cooldown");
+                tracing::error!(
+                    worker = key,
+                    minutes,
+                    "worker failed too often: given up, tried once more after a cooldown"
+                );
                 self.record("worker_gave_up", key, &[("cooldown_s", cooldown.as_secs().into())]);
             }
         }
@@ -511,7 +521,10 @@ fn same(before: &Desired, after: &Desired, plan: &WorkerPlan) -> bool {
 }
 
 /// Gathers what workers refused until each has answered or ended, at most for a while.
-async fn collect(mut refusals: mpsc::UnboundedReceiver<(String, String)>, answer: oneshot::Sender<Vec<(String, String)>>) {
+async fn collect(
+    mut refusals: mpsc::UnboundedReceiver<(String, String)>,
+    answer: oneshot::Sender<Vec<(String, String)>>,
+) {
     let mut all = Vec::new();
     let _ = tokio::time::timeout(timeouts::WORKER_START, async {
         while let Some(refusal) = refusals.recv().await {

@@ -20,9 +20,9 @@ use crate::{
     lease::LeaseEvent,
     lifecycle::{
         drain::{Drain, DrainHook, Stage},
-        probes::ProbeServer,
         notify::{Notifier, Word},
         parent,
+        probes::ProbeServer,
         signals::{Order, Signals},
     },
     rpc::{

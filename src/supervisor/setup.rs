@@ -128,11 +128,11 @@ pub async fn prepare(
 }
 
 fn folder(path: &Path, flag: &'static str) -> Result<(), SetupError> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o750)
-        .create(path)
-        .map_err(|source| SetupError::Folder { path: path.to_owned(), flag, source })
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(|source| SetupError::Folder {
+        path: path.to_owned(),
+        flag,
+        source,
+    })
 }
 
 /// The identity upstream; with a disk that takes no writes, the one that the machine's own id gives.

@@ -420,9 +420,10 @@ impl Running {
         let before = self.driver.traffic();
         let begun = Instant::now();
         let mut sink = station.sink(&mut self.buffer);
-        let result = timeout(within + GRACE, self.driver.request(slot, index, within, &mut sink)).await.unwrap_or_else(
-            |_| Err(DriverError::reconnect(Reason::Timeout, "the driver did not come back from a request")),
-        );
+        let result =
+            timeout(within + GRACE, self.driver.request(slot, index, within, &mut sink)).await.unwrap_or_else(|_| {
+                Err(DriverError::reconnect(Reason::Timeout, "the driver did not come back from a request"))
+            });
         let after = self.driver.traffic();
         station.requested(begun.elapsed(), after.sent - before.sent, after.received - before.received);
         self.shared.send(station.config.handle, &mut self.buffer);

@@ -118,7 +118,8 @@ impl Station {
             Ended::Silent | Ended::Answered if self.cycle.bad > 0 => {
                 let all = self.cycle.good + self.cycle.bad;
                 let first = self.cycle.first_bad.map_or_else(String::new, |r| r.to_string());
-                let why = if self.cycle.bad == all { first } else { format!("{first} ({} of {all} points)", self.cycle.bad) };
+                let why =
+                    if self.cycle.bad == all { first } else { format!("{first} ({} of {all} points)", self.cycle.bad) };
                 (StationState::Degraded, Some(why))
             }
             Ended::Silent | Ended::Answered => {
@@ -310,7 +311,10 @@ mod tests {
             s.sink(&mut out).push(0, Ok(Value::Int(v)));
             s.finish(Ended::Answered, None, Wall(0));
         }
-        assert_eq!(out.iter().map(|r| r.value.clone()).collect::<Vec<_>>(), [Some(Value::Int(10)), Some(Value::Int(12))]);
+        assert_eq!(
+            out.iter().map(|r| r.value.clone()).collect::<Vec<_>>(),
+            [Some(Value::Int(10)), Some(Value::Int(12))]
+        );
         assert_eq!(s.counters().reads, 4);
     }
 

@@ -22,4 +22,4 @@ pub use conditioning::{Conditioner, Conditioning};
 pub use config::{ConnectionConfig, Opaque, PointConfig, Resource, StationConfig, WorkerConfig};
 pub use driver::{Driver, DriverError, Next, Outcome, PlannedRequest, Protocol, Sample, Sink, Slot};
 pub use fields::{Fault, Faults, Fields};
-pub use value::{Quality, Reading, Reason, Value};
+pub use value::{NoReason, Quality, Reading, Reason, Value};

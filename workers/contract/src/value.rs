@@ -1,6 +1,6 @@
 //! What a reading can say: a value, how far to trust it, and why not further.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -122,6 +122,33 @@ impl Reason {
     }
 }
 
+/// The word is none of [`Reason`]'s.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is no reason")]
+pub struct NoReason(pub String);
+
+impl FromStr for Reason {
+    type Err = NoReason;
+
+    fn from_str(word: &str) -> Result<Self, NoReason> {
+        let none = || NoReason(word.to_owned());
+        Ok(match word {
+            "timeout" => Self::Timeout,
+            "crc" => Self::Crc,
+            "protocol" => Self::Protocol,
+            "disconnected" => Self::Disconnected,
+            "stale" => Self::Stale,
+            "range" => Self::Range,
+            "decode" => Self::Decode,
+            "not_available" => Self::NotAvailable,
+            other => {
+                let code = other.strip_prefix("exception:").ok_or_else(none)?;
+                Self::Exception(code.parse().map_err(|_| none())?)
+            }
+        })
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -154,5 +181,32 @@ impl Reading {
     #[must_use]
     pub fn quality(&self) -> Quality {
         self.reason.map_or(Quality::Good, Reason::quality)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_read_back_from_its_word() {
+        let all = [
+            Reason::Timeout,
+            Reason::Exception(0),
+            Reason::Exception(255),
+            Reason::Crc,
+            Reason::Protocol,
+            Reason::Disconnected,
+            Reason::Stale,
+            Reason::Range,
+            Reason::Decode,
+            Reason::NotAvailable,
+        ];
+        for reason in all {
+            assert_eq!(reason.to_string().parse(), Ok(reason));
+        }
+        for word in ["", "exception:", "exception:256", "exception:x", "Timeout"] {
+            assert_eq!(word.parse::<Reason>(), Err(NoReason(word.into())));
+        }
     }
 }
