@@ -26,8 +26,8 @@ pub trait Store: Send {
     /// When it could not be written as a whole.
     fn write(&mut self, record: &Record) -> io::Result<()>;
 
-    /// Checks that what is written can be seen by others: somebody may have removed the file. The next write makes it
-    /// anew.
+    /// Checks that what is written can be read by others: somebody may have removed or overwritten the file. The next
+    /// write mends that.
     fn check(&mut self);
 }
 
@@ -93,7 +93,9 @@ impl Store for FileStore {
 
     fn check(&mut self) {
         let same = match (self.file.as_ref().map(File::metadata), fs::metadata(&self.path)) {
-            (Some(Ok(ours)), Ok(theirs)) => ours.ino() == theirs.ino() && ours.dev() == theirs.dev(),
+            (Some(Ok(ours)), Ok(theirs)) => {
+                ours.ino() == theirs.ino() && ours.dev() == theirs.dev() && ours.len() <= SIZE as u64
+            }
             _ => false,
         };
         if !same {
