@@ -110,6 +110,14 @@ impl FileLock {
         }
     }
 
+    /// Opens the file, making it when it is not there, and locks nothing: to find out early that it cannot be used.
+    ///
+    /// # Errors
+    /// [`LockError::Open`].
+    pub fn probe(&self) -> Result<(), LockError> {
+        self.open().map(drop)
+    }
+
     fn open(&self) -> Result<FileGuard, LockError> {
         let mut options = OpenOptions::new();
         options.read(true);

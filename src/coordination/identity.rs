@@ -137,9 +137,7 @@ fn read(path: &Path) -> Result<Found, IdentityError> {
         Err(source) => return Err(IdentityError::Read { path: path.to_owned(), source }),
     };
     // No more than an id and its line end can count.
-    file.take(128)
-        .read_to_end(&mut text)
-        .map_err(|source| IdentityError::Read { path: path.to_owned(), source })?;
+    file.take(128).read_to_end(&mut text).map_err(|source| IdentityError::Read { path: path.to_owned(), source })?;
     let id = String::from_utf8_lossy(&text).trim().to_owned();
     let valid = (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
     Ok(if valid { Found::Id(id) } else { Found::Garbage })
@@ -169,7 +167,8 @@ mod tests {
 
     #[test]
     fn what_an_image_ships_is_no_machine_id() {
-        for text in ["", "\n", "uninitialized\n", "00000000000000000000000000000000\n", "0123", "g".repeat(32).as_str()] {
+        for text in ["", "\n", "uninitialized\n", "00000000000000000000000000000000\n", "0123", "g".repeat(32).as_str()]
+        {
             assert_eq!(derive(text), None, "{text:?}");
         }
     }

@@ -258,10 +258,10 @@ mod tests {
         }
         registry.set_role("a", Role::Leader).unwrap();
         let all = registry.list().unwrap();
-        assert_eq!(all.iter().map(|i| (i.id.as_str(), i.role)).collect::<Vec<_>>(), [
-            ("a", Role::Leader),
-            ("b", Role::Follower)
-        ]);
+        assert_eq!(
+            all.iter().map(|i| (i.id.as_str(), i.role)).collect::<Vec<_>>(),
+            [("a", Role::Leader), ("b", Role::Follower)]
+        );
         registry.remove("a").unwrap();
         assert_eq!(ids(&registry), ["b"]);
         assert!(matches!(registry.set_role("c", Role::Leader), Err(RegistryError::Unknown { .. })));

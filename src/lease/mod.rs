@@ -1,1 +1,45 @@
-//! See the layer diagram in the crate's root.
+//! The lease: which of a device's supervisors leads, and that no two ever do.
+//!
+//! The kernel's lock makes the leader, and frees itself when that process is gone. The record says who it is and when it
+//! last showed life, so that a leader that hangs can be ended, and so that it stops by itself before that. All times are
+//! CLOCK_BOOTTIME with the boot's id; the wall clock decides nothing, and may step as it likes.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `machine` | what to do, pure |
+//! | `record`, `store` | the record as text, and as a file |
+//! | `lock` | the lock that makes a leader |
+//! | `epoch` | epochs over boots |
+//! | `fence` | [`Fence`], checked before each commit, write and message |
+//! | `driver`, `thread`, `view` | [`Lease`], the thread behind it, what it tells |
+
+mod driver;
+mod epoch;
+#[cfg(test)]
+mod explore;
+mod fence;
+mod lock;
+mod machine;
+mod record;
+mod store;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod view;
+
+pub use driver::{Lease, LeaseError, LeaseOptions};
+pub use fence::{Fence, Fenced};
+pub use record::{Record, RecordError};
+pub use view::{LeaderView, LeaseEvent, LeaseView};
+
+/// An error and its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
