@@ -72,11 +72,23 @@ pub fn folder(state_dir: &Path) -> PathBuf {
     state_dir.join("journal")
 }
 
-/// Lists a journal's folder; `Ok(None)` when it does not exist.
+/// Lists a journal's folder; `Ok(None)` when it does not exist. Beside a running writer too: no segment is missing
+/// between two that are listed.
 ///
 /// # Errors
 /// When the folder cannot be read.
 pub fn list(folder: &Path) -> io::Result<Option<Listing>> {
+    // A name that is made while a folder is read may be passed over, and yet one that is made after it may be found. Names
+    // are made in their order: all up to the newest of a first reading are sure to be found by a second one.
+    let Some(newest) = read(folder)?.map(|first| first.segments.last().map(|s| s.id)) else { return Ok(None) };
+    let listing = read(folder)?.map(|mut listing| {
+        listing.segments.retain(|s| Some(s.id) <= newest);
+        listing
+    });
+    Ok(listing)
+}
+
+fn read(folder: &Path) -> io::Result<Option<Listing>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

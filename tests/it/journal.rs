@@ -33,6 +33,11 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const SOURCE: u64 = 7;
 const CHILD_DIR: &str = "SENSOR_POLL_TEST_JOURNAL";
 
+/// A folder in memory where there is one: what a killed process leaves is the same there, and nobody waits for a disk.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
+}
+
 /// Readings with the values `from` to `to`, exclusive; the worker's number is `to`.
 fn batch(from: u64, to: u64) -> Batch {
     let station = Arc::new(StationNames::new("boiler", [("temperature", Some("°C"))]));
@@ -61,8 +66,10 @@ fn holds_every_reading(dir: &Path) -> u64 {
     records(dir, Start::Beginning, &mut |record| {
         seq += 1;
         assert_eq!(record.seq, Some(seq));
-        let json: serde_json::Value = serde_json::from_slice(record.line).expect("a record is JSON");
-        if let Some(read) = json["value"].as_u64() {
+        let line = std::str::from_utf8(record.line).expect("a record is text");
+        if let Some((_, value_on)) = line.split_once("\"value\":") {
+            let digits = value_on.split(',').next().expect("a split gives one");
+            let read: u64 = digits.parse().expect("the value is a number");
             assert_eq!(read, value, "at {seq}");
             value += 1;
         }
@@ -112,7 +119,7 @@ fn child_writer() {
 
 #[test]
 fn killed_at_random_moments_every_acknowledged_reading_is_there_once() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = folder();
     let mut acked = 0;
     for round in 0..10 {
         let mut child = Command::new(std::env::current_exe().expect("this test's own path"))
@@ -129,7 +136,7 @@ fn killed_at_random_moments_every_acknowledged_reading_is_there_once() {
         };
         ack().expect("the child commits");
         let random = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").subsec_nanos();
-        for _ in 0..random % 20 {
+        for _ in 0..random % 10 {
             ack().expect("the child commits on");
         }
         std::thread::sleep(Duration::from_nanos(u64::from(random % 5_000_000)));
@@ -146,7 +153,7 @@ fn killed_at_random_moments_every_acknowledged_reading_is_there_once() {
 
 #[test]
 fn verify_beside_a_running_writer_finds_no_fault() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = folder();
     let options = WriterOptions {
         commit_interval: Duration::from_millis(1),
         segment_bytes: 100_000,
@@ -171,7 +178,7 @@ fn verify_beside_a_running_writer_finds_no_fault() {
     for look in 0_u32.. {
         assert_eq!(verify(dir.path()), Exit::Done);
         seen = seen.max(holds_every_reading(dir.path()));
-        if look >= 10 && seen > 5000 {
+        if look >= 5 && seen > 2000 {
             break;
         }
         assert!(look < 10_000, "the writer stands still at {seen}");
