@@ -57,11 +57,11 @@ async fn the_context_reads_and_writes() {
 #[tokio::test]
 async fn m1_the_context_recovers_from_late_answers() {
     let server = Server::start(|asked| {
-        let late = if asked.address <= 3 { 90 } else { 0 };
+        let late = if asked.address <= 3 { 400 } else { 0 };
         vec![Step::Wait(Duration::from_millis(late)), Step::Send(asked.answer())]
     })
     .await;
-    let mut context = context(&server, 60).await;
+    let mut context = context(&server, 150).await;
     for register in 1..=3 {
         assert_eq!(io_kind(context.read_holding_registers(register, 1).await), io::ErrorKind::TimedOut);
     }

@@ -111,8 +111,7 @@ async fn m16_a_closed_connection_leaves_the_server_to_another_master() {
             good += master.poll(1).await.ints().len();
             master.driver.close(Duration::from_secs(1)).await;
             master.driver.close(Duration::from_secs(1)).await;
-            // The server sees the end of a connection a moment later than the master.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            server.all_closed().await;
         }
     }
     assert_eq!(good, 10);

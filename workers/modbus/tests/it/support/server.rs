@@ -113,6 +113,7 @@ pub struct Server {
 struct Counts {
     connections: AtomicU64,
     requests: AtomicU64,
+    open: AtomicU64,
     in_flight: AtomicU64,
     most_in_flight: AtomicU64,
 }
@@ -149,6 +150,16 @@ impl Server {
         self.counts.most_in_flight.load(Ordering::SeqCst)
     }
 
+    /// Waits until no connection is open: the server sees the end of one a moment later than its client.
+    pub async fn all_closed(&self) {
+        let none_open = async {
+            while self.counts.open.load(Ordering::SeqCst) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), none_open).await.unwrap();
+    }
+
     /// Ends it and waits until its port is free.
     pub async fn stop(self) -> SocketAddr {
         self.task.abort();
@@ -183,7 +194,12 @@ async fn accept(listener: TcpListener, most: usize, script: Script, counts: Arc<
         while open.try_join_next().is_some() {}
         if open.len() < most {
             counts.connections.fetch_add(1, Ordering::SeqCst);
-            open.spawn(serve(stream, Arc::clone(&script), Arc::clone(&counts)));
+            counts.open.fetch_add(1, Ordering::SeqCst);
+            let (script, counts) = (Arc::clone(&script), Arc::clone(&counts));
+            open.spawn(async move {
+                serve(stream, script, Arc::clone(&counts)).await;
+                counts.open.fetch_sub(1, Ordering::SeqCst);
+            });
         }
     }
 }
