@@ -29,6 +29,9 @@ pub struct Args {
 #[derive(Debug, Clone, Subcommand)]
 enum Kind {
     /// A Modbus TCP server.
+    ///
+    /// Serves until SIGTERM or Ctrl-C. The bound address goes to stdout as `listening on ADDR`. Faults take [UNIT:]VALUE,
+    /// without UNIT for every unit, and may be given more than once.
     Modbus(ModbusArgs),
 }
 
@@ -40,9 +43,14 @@ enum PlantKind {
     Registers,
 }
 
-/// Serves until SIGTERM or Ctrl-C. The bound address goes to stdout as `listening on ADDR`.
-///
-/// Faults take [UNIT:]VALUE, without UNIT for every unit, and may be given more than once.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PointKind {
+    /// A point for each register.
+    U16,
+    /// A point for each two registers.
+    F32,
+}
+
 #[derive(Debug, Clone, clap::Args)]
 struct ModbusArgs {
     /// Where to listen; port 0 lets the kernel choose
@@ -63,6 +71,9 @@ struct ModbusArgs {
     /// Print a manifest that fits this simulator, and leave
     #[arg(long)]
     manifest: bool,
+    /// What the points of that manifest are, for the plant `registers`
+    #[arg(long, value_enum, default_value = "u16")]
+    points: PointKind,
     /// Answer late
     #[arg(long, value_name = "[UNIT:]MS", action = ArgAction::Append)]
     late: Vec<Of<u32>>,
@@ -140,9 +151,13 @@ fn print(text: &str) -> io::Result<()> {
 
 impl ModbusArgs {
     fn manifest_text(&self) -> String {
+        let points = match self.points {
+            PointKind::U16 => manifest::Points::U16,
+            PointKind::F32 => manifest::Points::F32,
+        };
         match self.plant {
             PlantKind::Demo => manifest::demo(self.listen),
-            PlantKind::Registers => manifest::registers(self.listen, self.units, self.registers),
+            PlantKind::Registers => manifest::registers(self.listen, self.units, self.registers, points),
         }
     }
 

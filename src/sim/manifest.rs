@@ -2,9 +2,6 @@
 
 use std::{fmt::Write, net::SocketAddr};
 
-/// A holding register's address has five digits at most, so a group of this many points stays one readable block.
-const MAX_POINTS: u32 = 10_000;
-
 /// Stations of the demo plant whose poll interval the demo knows, in milliseconds.
 pub const DEMO_INTERVALS: [(&str, u32); 4] = [("boiler", 500), ("tank", 500), ("meter", 1000), ("pump", 500)];
 
@@ -16,22 +13,34 @@ pub fn demo(server: SocketAddr) -> String {
     text
 }
 
-/// For [`crate::sim::registers::Registers`]: each unit is a station, and each of its first `points` holding registers
-/// is a point.
+/// What the points of a manifest for [`crate::sim::registers::Registers`] are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Points {
+    /// A point for each register.
+    U16,
+    /// A point for each two registers.
+    F32,
+}
+
+/// For [`crate::sim::registers::Registers`]: each unit is a station, and its first `registers` holding registers are its
+/// points. In the short form, a line a point: plants of 100,000 points must fit what is read of a manifest.
 #[must_use]
-pub fn registers(server: SocketAddr, units: u8, points: u32) -> String {
+pub fn registers(server: SocketAddr, units: u8, registers: u32, points: Points) -> String {
+    let (width, data_type) = match points {
+        Points::U16 => (1, "u16"),
+        Points::F32 => (2, "f32"),
+    };
     let mut text = head("register-plant", server);
     for unit in 1..=units {
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n[[stations]]\nid = \"unit-{unit}\"\nconnection_ref = \"plant\"\nunit_id = {unit}\npoll_interval_ms = 1000\n"
+            "\n[[stations]]\nid = \"unit-{unit}\"\nconnection_ref = \"plant\"\nunit_id = {unit}\npoll_interval_ms = 1000\npoints = [\n"
         );
-        for register in 0..points.min(MAX_POINTS) {
-            let _ = write!(
-                text,
-                "\n[[stations.points]]\nname = \"r{register}\"\naddress = \"hr:{register}\"\ndata_type = \"u16\"\n"
-            );
+        for register in (0..registers / width).map(|n| n * width) {
+            let _ = writeln!(text, "{{name=\"r{register}\",address=\"hr:{register}\",data_type=\"{data_type}\"}},");
         }
+        text.push_str("]\n");
     }
     text
 }
@@ -239,7 +248,15 @@ mod tests {
 
     #[test]
     fn a_register_manifest_has_a_station_for_each_unit() {
-        let found = stations(&registers(server(), 3, 5), "unit_id");
+        let found = stations(&registers(server(), 3, 5, Points::U16), "unit_id");
         assert_eq!(found, [1, 2, 3].map(|unit| (format!("unit-{unit}"), unit, 5)));
+    }
+
+    #[test]
+    fn a_load_of_a_hundred_thousand_floats_fits_what_is_read_of_a_manifest() {
+        let text = registers(server(), 20, 10_000, Points::F32);
+        assert!(text.len() < 8 << 20, "{} bytes", text.len());
+        assert!(text.contains("{name=\"r9998\",address=\"hr:9998\",data_type=\"f32\"},\n]\n"));
+        assert_eq!(text.matches("data_type").count(), 100_000);
     }
 }
