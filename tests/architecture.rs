@@ -1,5 +1,7 @@
 //! The arrows between modules, read from the `use` lines.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{fs, path::Path};
 
 /// What a module of the root crate may import of it, besides itself.

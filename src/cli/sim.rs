@@ -51,6 +51,9 @@ enum PointKind {
     F32,
 }
 
+/// Serves until SIGTERM or Ctrl-C. The bound address goes to stdout as `listening on ADDR`.
+///
+/// Faults take [UNIT:]VALUE, without UNIT for every unit, and may be given more than once.
 #[derive(Debug, Clone, clap::Args)]
 struct ModbusArgs {
     /// Where to listen; port 0 lets the kernel choose

@@ -70,7 +70,7 @@ pub enum Command {
 /// The pool's end of a conversation with its tasks.
 #[derive(Debug)]
 enum Inner {
-    Launched { key: String, launch: u64, result: Result<Launched, LaunchError> },
+    Launched { key: String, launch: u64, result: Result<Box<Launched>, LaunchError> },
     Exited { key: String, launch: u64, how: String },
     News { key: String, launch: u64, news: News },
 }
@@ -260,14 +260,15 @@ impl Owner {
         }
     }
 
-    fn launched(&mut self, key: &str, launch: u64, result: Result<Launched, LaunchError>) {
+    fn launched(&mut self, key: &str, launch: u64, result: Result<Box<Launched>, LaunchError>) {
         let Some(worker) = self.workers.get_mut(key).filter(|w| w.launch == launch) else { return };
         match result {
             Err(error) => {
                 let how = format!("{:#}", anyhow::Error::new(error));
                 self.exited(key, launch, how);
             }
-            Ok(Launched { mut child, identity, stream }) => {
+            Ok(launched) => {
+                let Launched { mut child, identity, stream } = *launched;
                 if worker.kill_on_launch {
                     identity.kill();
                 }
@@ -413,7 +414,7 @@ impl Owner {
                 };
                 let (say, key, number) = (self.say.clone(), key.to_owned(), self.launches);
                 tokio::spawn(async move {
-                    let result = launch.go().await;
+                    let result = launch.go().await.map(Box::new);
                     let _ = say.send(Inner::Launched { key, launch: number, result });
                 });
             }
