@@ -18,7 +18,7 @@ pub enum Exit {
     NoSupervisor = 4,
     /// Refused: busy, not the leader, a downgrade.
     Refused = 5,
-    /// The lease could not be fenced.
+    /// The lease could not be fenced, or was lost to another instance.
     Fenced = 6,
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 use super::exit::Exit;
 use crate::{
     config,
-    lifecycle::listen::Addr,
+    lifecycle::{listen::Addr, signals::Signals},
     supervisor::{
         listeners::Http,
         run::{self, Ended, RunOptions, Stamp},
@@ -68,6 +68,16 @@ fn instance_id(text: &str) -> Result<String, String> {
 /// # Errors
 /// Why it could not start, or failed.
 pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
+    let ended = runtime.block_on(supervise(args));
+    // Threads that wait for a lock cannot be told to end; the process's end ends them.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn supervise(args: &RunArgs) -> anyhow::Result<Exit> {
+    // First of all: a SIGHUP before its handler is set would end the process.
+    let signals = Signals::install().context("cannot handle signals")?;
     let stamp = Stamp::of(&args.manifest);
     let loaded = match config::load(&args.manifest) {
         Ok(loaded) => loaded,
@@ -86,12 +96,12 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         exit_with_pid: args.exit_with_pid,
         build: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
-    let ended = runtime.block_on(run::run(options, loaded)).context("cannot start")?;
-    // Threads that wait for a lock cannot be told to end; the process's end ends them.
-    runtime.shutdown_background();
-    match ended {
+    match run::run(options, loaded, signals).await.context("cannot start")? {
         Ended::Drained | Ended::Left => Ok(Exit::Done),
+        Ended::Fenced(why) => {
+            eprintln!("sensor-poll: the lease is lost: {why}");
+            Ok(Exit::Fenced)
+        }
         Ended::Failed(why) => anyhow::bail!("{why}"),
     }
 }

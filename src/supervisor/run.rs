@@ -78,7 +78,9 @@ pub enum Ended {
     Drained,
     /// It was told to leave at once.
     Left,
-    /// A critical part of it failed, or it lost its lease: it cannot go on, and the other instance takes over.
+    /// It lost its lease: all I/O has stopped, and the other instance takes over.
+    Fenced(String),
+    /// A critical part of it failed: it cannot go on, and the other instance takes over.
     Failed(String),
 }
 
@@ -89,8 +91,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When it cannot start.
-pub async fn run(options: RunOptions, loaded: Loaded) -> Result<Ended, SetupError> {
-    let signals = Signals::install().map_err(SetupError::Signals)?;
+pub async fn run(options: RunOptions, loaded: Loaded, signals: Signals) -> Result<Ended, SetupError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -203,7 +204,7 @@ impl Supervisor {
             }
             Some(LeaseEvent::Fenced { why } | LeaseEvent::Lost { why }) => {
                 tracing::error!(why, "the lease is lost: all I/O has stopped, leaving");
-                Next::Leave(Ended::Failed(format!("lost the lease: {why}")))
+                Next::Leave(Ended::Fenced(why))
             }
             Some(LeaseEvent::CannotFence { why }) => {
                 tracing::error!(why, "the leader hangs and cannot be ended; staying follower");

@@ -37,9 +37,6 @@ pub type LeaseEvents = mpsc::Receiver<LeaseEvent>;
 /// Why a supervisor cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// Signal handlers cannot be set.
-    #[error("cannot handle signals")]
-    Signals(#[source] io::Error),
     /// A folder cannot be made.
     #[error("cannot make the folder {path}: run as the service's user, or name another with {flag}")]
     Folder {

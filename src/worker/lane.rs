@@ -368,9 +368,11 @@ impl Running {
         let all = self.driver.requests(slot);
         let mut walk = Walk::new(std::mem::take(&mut station.first_request), all);
         let mut retries = if probe { 0 } else { station.config.retries };
-        while let Some(index) = walk.index(self.driver.requests(slot)) {
+        loop {
+            let before = self.driver.requests(slot);
+            let Some(index) = walk.index(before) else { break };
             match self.request(station, index).await {
-                Ok(Outcome::Split) => walk.split(),
+                Ok(Outcome::Split) => walk.split(before, self.driver.requests(slot)),
                 Ok(Outcome::Done) => {
                     self.link = Link::Up { used: true };
                     self.pause = RECONNECT_FIRST;
@@ -475,9 +477,10 @@ impl Walk {
         Some(self.index)
     }
 
-    fn split(&mut self) {
+    /// The plan changed from so many requests to so many, and this one is to be asked again.
+    fn split(&mut self, before: usize, after: usize) {
         self.answered = true;
-        self.left += 1;
+        self.left = (self.left + after).saturating_sub(before).max(1);
     }
 
     fn done(&mut self) {
