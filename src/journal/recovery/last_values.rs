@@ -1,6 +1,9 @@
 //! The newest reading of each point, from the tail.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
 
 use crate::{journal::line::Record, status::LatestReading};
 
@@ -8,12 +11,27 @@ use crate::{journal::line::Record, status::LatestReading};
 #[derive(Default)]
 pub(super) struct LastValues {
     most: usize,
-    lines: HashMap<Box<[u8]>, Vec<u8>>,
+    lines: HashMap<Box<[u8]>, Vec<u8>, BuildHasherDefault<PointHasher>>,
+}
+
+/// A quick hash: one look-up for each record of the tail. The keys are the manifest's own names, no stranger's.
+#[derive(Default)]
+struct PointHasher(u32);
+
+impl Hasher for PointHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = crc32c::crc32c_append(self.0, bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        // The map looks at the highest bits as well as at the lowest.
+        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
 }
 
 impl LastValues {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, lines: HashMap::new() }
+        Self { most, lines: HashMap::default() }
     }
 
     pub(super) fn take(&mut self, record: &Record<'_>) {
