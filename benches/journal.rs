@@ -109,12 +109,13 @@ fn writing(dir: &Path, stations: &[Arc<StationNames>], readings: u64) {
 
 fn recovery(dir: &Path, what: &str) {
     for last_values in [0, 200_000] {
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), cpu_time());
         let recovered = recover(dir, RecoverOptions { last_values }).expect("the journal opens");
         println!(
-            "recovery, {what}, {} newest values: {:.3} s for {} MB ({} MB read, from the page cache)",
+            "recovery, {what}, {} newest values: {:.3} s, {:.3} s of CPU, for {} MB ({} MB read, from the page cache)",
             recovered.caller.last.len(),
             began.elapsed().as_secs_f64(),
+            cpu_time().saturating_sub(cpu).as_secs_f64(),
             recovered.bytes / 1_000_000,
             recovered.report.bytes_read / 1_000_000,
         );

@@ -45,13 +45,16 @@ impl<'a> Record<'a> {
     /// # Errors
     /// When the line is no whole record.
     pub fn parse(line: &'a [u8]) -> Result<Self, LineFault> {
-        let end = checked(line)?;
+        checked(line)?;
+        Self::parse_again(line)
+    }
+
+    /// Reads a line whose checksum was compared before.
+    pub(super) fn parse_again(line: &'a [u8]) -> Result<Self, LineFault> {
+        let end = line.len().checked_sub(CRC_TAIL).ok_or(LineFault::NotWhole)?;
         let content = &line[..end];
-        let mark = mark(content);
-        if let Some((seq, epoch, ts, kind, body)) = head(content) {
-            return Ok(Self { seq, epoch, ts, kind, mark, line, body });
-        }
-        Err(LineFault::Keys)
+        let (seq, epoch, ts, kind, body) = head(content).ok_or(LineFault::Keys)?;
+        Ok(Self { seq, epoch, ts, kind, mark: mark(content), line, body })
     }
 
     /// The record as JSON text without checksum and mark, for export: two pieces to be written one after the other.

@@ -112,6 +112,9 @@ pub fn walk(
 
 /// Walks the records alone, from `start` on.
 ///
+/// Beside a running writer it may see lines of a commit that is not durable yet and that the writer still takes back:
+/// whoever passes records on stops at the last committed number ([`super::Commit::last_seq`]).
+///
 /// # Errors
 /// As [`walk`].
 pub fn records(

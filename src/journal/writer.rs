@@ -4,7 +4,6 @@ use std::{
     any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -368,11 +367,6 @@ impl WriterHandle {
             state = shared.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-}
-
-/// Where checkpoints of the recovered journal go.
-fn state_dir(recovered: &Recovered) -> PathBuf {
-    recovered.state_dir.clone()
 }
 
 #[cfg(test)]

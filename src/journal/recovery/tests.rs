@@ -222,6 +222,21 @@ fn with_a_checkpoint_only_the_tail_is_read() {
 }
 
 #[test]
+fn newest_values_of_a_checkpoint_are_replaced_by_those_of_the_tail_and_the_rest_stay() {
+    let journal = Journal::new().with(1, 1, &lines(1, 0, 10));
+    let mut point = checkpoint(&journal, 5, &name(1, 1), lines(1, 0, 5).len() as u64);
+    let reading = |station: &str, point: &str| {
+        serde_json::from_value(json!({ "station": station, "point": point, "ts": "t", "value": 1, "quality": "good" }))
+            .unwrap()
+    };
+    point.caller.last = vec![reading("other", "a\"b"), reading("boiler", "temperature")];
+    point.store(&mut SystemDisk, journal.0.path()).unwrap();
+    let last = journal.recover().caller.last;
+    let values: Vec<_> = last.iter().map(|l| (l.station.as_str(), l.value.clone().unwrap())).collect();
+    assert_eq!(values, [("other", json!(1)), ("boiler", json!(9))]);
+}
+
+#[test]
 fn a_checkpoint_of_no_use_is_ignored_and_told() {
     let journal = Journal::new().with(1, 1, &lines(1, 0, 10));
     let path = crate::journal::checkpoint::path(journal.0.path());

@@ -259,3 +259,26 @@ fn the_last_handle_that_goes_ends_the_writer_after_what_waits() {
     while notices.recv_timeout(DEADLINE).is_ok() {}
     assert_eq!(Content::read(dir.path()).values, [0, 1]);
 }
+
+#[test]
+fn a_journal_full_of_unsent_records_goes_on_when_the_uplink_has_taken_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = WriterOptions { max_bytes: 1 << 20, overflow: Overflow::StopPolling, ..WriterOptions::default() };
+    let rig = rig(dir.path(), options, FaultyDisk::healthy());
+    rig.handle.set_retain_from(Some(1));
+    for n in 0..100 {
+        rig.handle.append(batch(n * 100, n * 100 + 100)).unwrap();
+    }
+    let why = loop {
+        if let Notice::Trouble(why) = rig.next() {
+            break why;
+        }
+    };
+    assert!(why.contains("no uplink has taken"), "{why}");
+    assert!(rig.handle.stats().bytes <= 1 << 20);
+    rig.handle.set_retain_from(Some(9_000));
+    assert_eq!(rig.acked(10_000), 10_000);
+    let stats = rig.handle.stats();
+    assert!(stats.bytes <= 1 << 20 && stats.first_seq > 1 && stats.first_seq < 9_000, "{stats:?}");
+    assert_eq!(stats.dropped_unsent, 0);
+}

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{CloseReport, Commit, Failure, Hooks, Notice, Shared, state_dir};
+use super::{CloseReport, Commit, Failure, Hooks, Notice, Shared};
 use crate::{
     clock::{Boot, Wall},
     journal::{
@@ -71,7 +71,7 @@ impl Writer {
             shared,
             core,
             hooks,
-            state_dir: state_dir(recovered),
+            state_dir: recovered.state_dir.clone(),
             journal_id: recovered.journal_id.clone().unwrap_or_default(),
             trouble: None,
             checkpoint: CheckpointClock {
