@@ -160,7 +160,8 @@ fn memory_is_bounded_while_the_disk_is_full_and_what_was_lost_is_told() {
     let lost = rig.handle.stats().dropped_memory;
     let content = Content::read(dir.path());
     assert!(lost > 0 && content.values.len() as u64 + lost == 10_000, "{lost} lost");
-    assert_eq!(content.events, ["records_lost"]);
+    // Told with each commit that follows a loss: once, or twice when the disk was tried in between.
+    assert!(!content.events.is_empty() && content.events.iter().all(|e| e == "records_lost"), "{:?}", content.events);
     assert!(content.has_no_gap() && content.values.last() == Some(&9_999));
 }
 

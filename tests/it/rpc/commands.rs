@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
-    process::{Output, Stdio},
+    process::{Child, Output, Stdio},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -130,14 +130,26 @@ async fn a_drain_is_asked_for_once() {
     assert_eq!(served.fake.drains.load(Ordering::SeqCst), 1);
 }
 
+/// Waits until `tail` has both of its subscriptions; told at once when it has ended instead.
+async fn both_subscribed(hub: &Hub, process: &mut Child) {
+    until("tail subscribed", || {
+        if let Some(status) = process.try_wait().unwrap() {
+            let mut err = String::new();
+            process.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+            panic!("tail ended with {status}: {err}");
+        }
+        hub.subscribers() == 2
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tail_prints_records_byte_for_byte_through_a_change_of_leader() {
     let served = Served::leader().await;
     let mut process = command(served.dir.path(), &["tail", "--json", "--station", "pump"]).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let mut next = || lines.by_ref().map(Result::unwrap).find(|l| l.starts_with('{')).unwrap();
-    let both_subscribed = |hub: Hub| async move { until("tail subscribed", || hub.subscribers() == 2).await };
-    both_subscribed(served.fake.hub.clone()).await;
+    both_subscribed(&served.fake.hub, &mut process).await;
     let of_pump = line("reading", "pump", 2);
     publish(&served.fake.hub, &[line("reading", "boiler", 1), of_pump.clone()]);
     assert_eq!(tokio::task::block_in_place(&mut next), of_pump);
@@ -145,7 +157,7 @@ async fn tail_prints_records_byte_for_byte_through_a_change_of_leader() {
     served.server.drain(PATIENCE).await;
     let second = Arc::new(Fake::default());
     let server = serve_at(&served.path, Arc::clone(&second), Limits::default()).await;
-    both_subscribed(second.hub.clone()).await;
+    both_subscribed(&second.hub, &mut process).await;
     let event = line("event", "pump", 3);
     publish(&second.hub, &[line("event", "boiler", 4), event.clone()]);
     assert_eq!(tokio::task::block_in_place(&mut next), event);
