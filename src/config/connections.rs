@@ -131,14 +131,17 @@ fn connection(
     let enabled = fields.bool("enabled").unwrap_or(true);
     let isolation = fields.one_of("isolation", ISOLATION).unwrap_or(isolation);
     let kind = fields.required_string("kind");
-    let protocol = kind.as_ref().and_then(|kind| {
-        let found = protocols.iter().copied().find(|p| p.kinds().contains(&kind.value));
-        if found.is_none() {
-            unknown_kind(fields, kind.value, protocols);
-        }
-        found
-    });
-    let kind = kind.map_or("", |k| k.value);
+    let (protocol, kind) = match kind.as_ref().map(|k| k.value) {
+        None => (None, ""),
+        Some(kind) => match protocols.iter().copied().find(|p| p.kinds().contains(&kind)) {
+            Some(protocol) => (Some(protocol), kind),
+            None => {
+                unknown_kind(fields, kind, protocols);
+                // A slip of the pen: the rest is checked as what was meant, so that all is told at once.
+                meant(kind, protocols).map_or((None, kind), |(protocol, kind)| (Some(protocol), kind))
+            }
+        },
+    };
     let checked = protocol.and_then(|p| p.connection(kind, fields));
     let CheckedConnection { resources, lanes, settings } =
         checked.unwrap_or(CheckedConnection { resources: Vec::new(), lanes: 1, settings: Opaque::default() });
@@ -147,6 +150,17 @@ fn connection(
     let name = protocol.map_or("", |p| p.name());
     let connection = Connection { enabled, protocol: name, isolation, config, disabled: Vec::new() };
     (Some(Draft { protocol, connection }), protocol.is_some())
+}
+
+/// The spoken kind that a misspelt one is near to.
+fn meant(kind: &str, protocols: &[&'static dyn Protocol]) -> Option<(&'static dyn Protocol, &'static str)> {
+    if NAMED_KINDS.contains(&kind) {
+        return None;
+    }
+    let spoken = protocols.iter().copied().flat_map(|p| p.kinds().iter().map(move |k| (p, *k)));
+    let near = spoken.map(|(p, k)| (strsim::damerau_levenshtein(kind, k), p, k));
+    let (distance, protocol, spoken) = near.min_by_key(|(distance, ..)| *distance)?;
+    (distance <= 1 + spoken.len() / 4).then_some((protocol, spoken))
 }
 
 fn unknown_kind(fields: &mut Fields<'_>, kind: &str, protocols: &[&'static dyn Protocol]) {
