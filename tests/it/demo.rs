@@ -138,7 +138,6 @@ fn processes_with(needle: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-#[ignore = "needs run"]
 fn the_demo_shows_a_takeover_and_leaves_nothing_behind() {
     let temp = tempfile::Builder::new().prefix("d").tempdir_in("/tmp").unwrap();
     let (mut process, mut out) = Process::start(&["demo", "--kill-leader-after", "1s", "--for", "5s"], temp.path());
@@ -161,7 +160,6 @@ fn the_demo_shows_a_takeover_and_leaves_nothing_behind() {
 }
 
 #[test]
-#[ignore = "needs run"]
 fn a_demo_that_is_told_to_stop_drains_and_keeps_its_folder_when_asked() {
     let temp = tempfile::Builder::new().prefix("d").tempdir_in("/tmp").unwrap();
     let (mut process, mut out) = Process::start(&["demo", "--keep"], temp.path());
@@ -176,7 +174,6 @@ fn a_demo_that_is_told_to_stop_drains_and_keeps_its_folder_when_asked() {
 }
 
 #[test]
-#[ignore = "needs run"]
 fn no_process_outlives_a_demo_that_is_killed() {
     let temp = tempfile::Builder::new().prefix("d").tempdir_in("/tmp").unwrap();
     let (process, mut out) = Process::start(&["demo"], temp.path());

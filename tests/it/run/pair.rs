@@ -1,0 +1,155 @@
+//! Two instances on one device: one leads, whatever happens to it.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{
+    harness::{Gateway, Instance, Manifest, pair, signal, until},
+    peer::Peer,
+};
+
+fn plant(peer: &Peer) -> Manifest {
+    Manifest::pair().connection("c", peer.addr).simple("s", "c", 1, 20).simple("t", "c", 2, 20)
+}
+
+fn epoch(status: &Value) -> u64 {
+    status["epoch"].as_u64().unwrap()
+}
+
+/// The segments' file names, which say who wrote them.
+fn segments(gateway: &Gateway) -> usize {
+    std::fs::read_dir(gateway.state_dir().join("journal")).unwrap().count()
+}
+
+#[test]
+fn a_killed_leader_is_followed_under_the_next_epoch_and_the_journal_goes_on() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer));
+    let (a, b) = pair(&gateway);
+    gateway.more_good("s", "v", 5);
+    let (before, files) = (epoch(&a.status().unwrap()), segments(&gateway));
+    let known = gateway.records();
+    a.kill();
+    let status = b.wait_leader();
+    assert_eq!(epoch(&status), before + 1);
+    gateway.more_good("s", "v", 5);
+    assert!(segments(&gateway) > files, "the new leader writes a segment of its own");
+    let records = gateway.records();
+    assert_eq!(records[..known.len()], known[..], "what was committed is still there");
+    let promoted = gateway.events("promoted");
+    assert_eq!((promoted.len(), &promoted[1]["instance"]), (2, &Value::from("b")));
+    assert_eq!(b.drain(), Some(0));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_leader_that_is_stopped_is_ended_and_never_leads_beside_the_next() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer));
+    let (mut a, b) = pair(&gateway);
+    gateway.more_good("s", "v", 5);
+    let stopped = Instant::now();
+    a.signal(Signal::STOP);
+    b.wait_leader();
+    let took = stopped.elapsed();
+    assert!(took >= Duration::from_millis(900), "it led after {took:?}, before the time to live was over");
+    assert!(!a.wait().success(), "the old leader is dead before the new one leads");
+    gateway.more_good("s", "v", 5);
+    assert_eq!(b.drain(), Some(0));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_drained_leader_hands_over_at_once() {
+    let peer = Peer::start();
+    let manifest = plant(&peer);
+    let gateway = Gateway::new(&manifest);
+    // With a time to live that nobody wants to wait for.
+    gateway.write(&manifest.text().replace("ttl_ms = 1500", "ttl_ms = 60000"));
+    let (a, b) = pair(&gateway);
+    gateway.more_good("s", "v", 5);
+    let before = epoch(&a.status().unwrap());
+    assert_eq!(a.drain(), Some(0));
+    let status = b.wait_leader();
+    assert_eq!(epoch(&status), before + 1);
+    gateway.more_good("s", "v", 3);
+    assert_eq!(status["instances"].as_array().unwrap().len(), 1, "the drained one is not registered any more");
+    assert_eq!(b.drain(), Some(0));
+    gateway.assert_journal_sound();
+    // Every answer that the plant gave is recorded: the hand-over lost none.
+    let recorded = gateway.readings("s", "v").len() + gateway.readings("t", "v").len();
+    let asked = peer.requests().len();
+    assert!(recorded <= asked && recorded + 2 >= asked, "{asked} asked, {recorded} recorded");
+}
+
+#[test]
+fn both_killed_at_once_start_again_where_they_were() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer));
+    let (a, b) = pair(&gateway);
+    gateway.more_good("s", "v", 5);
+    let before = epoch(&a.status().unwrap());
+    a.signal(Signal::KILL);
+    b.signal(Signal::KILL);
+    a.kill();
+    b.kill();
+    let known = gateway.records();
+    let (b, a) = (gateway.start("b"), gateway.start("a"));
+    let leader = until("one of them leads", || {
+        [&a, &b].into_iter().find(|i| i.status().is_some_and(|s| s["role"] == "leader"))
+    });
+    assert!(epoch(&leader.status().unwrap()) > before);
+    gateway.more_good("s", "v", 5);
+    assert_eq!(gateway.records()[..known.len()], known[..]);
+    let roles: Vec<Value> = [&a, &b].iter().map(|i| i.status().unwrap()["role"].clone()).collect();
+    assert!(roles.contains(&"follower".into()) && roles.contains(&"leader".into()), "{roles:?}");
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_worker_that_hangs_is_ended_by_the_next_leader_before_it_starts_another() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer));
+    let (a, b) = pair(&gateway);
+    gateway.more_good("s", "v", 5);
+    let old = gateway.workers()[0];
+    signal(old, Signal::STOP);
+    a.kill();
+    b.wait_leader();
+    gateway.more_good("s", "v", 5);
+    let workers = gateway.workers();
+    assert!(workers.len() == 1 && workers[0] != old, "{workers:?} after {old}");
+    assert_eq!(b.drain(), Some(0));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn what_was_committed_before_a_kill_at_any_moment_is_there_after_it() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer));
+    let start = |id: &str| -> Instance<'_> { gateway.start(id) };
+    let (mut leader, mut follower) = pair(&gateway);
+    for round in 0..10_u64 {
+        gateway.more_good("s", "v", 2);
+        // Anywhere in poll, commit and renewal, the same in each run.
+        sleep(Duration::from_micros(round * 7_919 % 60_000));
+        let known = gateway.records();
+        let id = leader.id.clone();
+        leader.kill();
+        leader = follower;
+        leader.wait_leader();
+        follower = start(&id);
+        follower.wait_follower();
+        let records = gateway.records();
+        assert!(records.len() >= known.len() && records[..known.len()] == known[..], "round {round}");
+    }
+    gateway.more_good("t", "v", 2);
+    assert_eq!(gateway.events("promoted").len(), 11);
+    assert_eq!(leader.drain(), Some(0));
+    gateway.assert_journal_sound();
+}

@@ -1,0 +1,159 @@
+//! The manifest changes while the gateway runs.
+
+use std::{fs, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{
+    harness::{Gateway, Manifest, pair, station, until},
+    peer::Peer,
+};
+
+fn one(peer: &Peer) -> Manifest {
+    Manifest::pair().connection("c", peer.addr).simple("kept", "c", 1, 50)
+}
+
+fn two(peer: &Peer) -> Manifest {
+    one(peer).simple("added", "c", 2, 50)
+}
+
+#[test]
+fn adding_a_station_touches_that_station_alone() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&one(&peer));
+    let a = gateway.start("a");
+    gateway.more_good("kept", "v", 3);
+    let polls = |s: &Value| station(s, "kept")["counters"]["polls"].as_u64().unwrap_or(0);
+    let before = a.status_when("polls are counted", |s| polls(s) > 2);
+    gateway.write(two(&peer).text());
+    let output = gateway.ask(&["reload", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["stations"]["added"], &report["stations"]["unchanged"]), (&json!(["added"]), &json!(1)));
+    gateway.more_good("added", "v", 3);
+    assert_eq!(peer.accepted(), 1, "the connection stays");
+    let after = a.status_when("the added one is good", |s| station(s, "added")["state"] == "good");
+    assert!(polls(&after) >= polls(&before), "its counters go on");
+    assert_eq!(after["workers"][0]["pid"], before["workers"][0]["pid"]);
+    // Its schedule too: no two polls of it closer than its grid allows.
+    let times: Vec<_> = peer.requests().iter().filter(|r| r.unit == 1).map(|r| r.at).collect();
+    assert!(times.len() as u128 <= (times[times.len() - 1] - times[0]).as_millis() / 50 + 2);
+    assert!(gateway.readings("kept", "v").iter().all(|r| r["quality"] == "good"));
+
+    // A point more changes its station and no other.
+    let more = two(&peer).point("w", "hr:9", "u16", "");
+    gateway.write(more.text());
+    a.signal(Signal::HUP);
+    assert_eq!(gateway.more_good("added", "w", 2)["value"], 9);
+    assert_eq!(peer.accepted(), 1);
+    let last = gateway.events("configuration").pop().unwrap();
+    assert_eq!((&last["updated"], &last["unchanged"]), (&json!(["added"]), &json!(1)));
+    assert_eq!(a.drain(), Some(0));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_removed_station_vanishes_from_status_and_metrics() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&two(&peer));
+    let a = gateway.start("a");
+    gateway.more_good("added", "v", 2);
+    assert!(a.probe("/metrics").unwrap().1.contains("station=\"added\""));
+    gateway.write(one(&peer).text());
+    assert_eq!(gateway.ask(&["reload"]).status.code(), Some(0));
+    assert_eq!(station(&a.status().unwrap(), "added"), Value::Null);
+    assert!(!a.probe("/metrics").unwrap().1.contains("station=\"added\""));
+    let asked = peer.asked(2);
+    gateway.more_good("kept", "v", 5);
+    assert!(peer.asked(2) <= asked + 1, "it is still polled");
+    assert_eq!(peer.accepted(), 1);
+}
+
+#[test]
+fn a_broken_manifest_is_refused_with_its_faults_and_the_old_one_stays() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&one(&peer));
+    let a = gateway.start("a");
+    gateway.more_good("kept", "v", 2);
+    // Half a file, as an editor that writes in place leaves it for a moment.
+    let whole = two(&peer).text().to_owned();
+    for broken in [&whole[..whole.len() - 12], "", "format_version = \"1\"\n[facility]\nid = \"x\"\nname2 = 1\n"] {
+        fs::write(gateway.manifest(), broken).unwrap();
+        let output = gateway.ask(&["reload"]);
+        assert_eq!(output.status.code(), Some(3), "{broken}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("plant.toml"));
+        gateway.more_good("kept", "v", 2);
+    }
+    let faults: Value = serde_json::from_slice(&gateway.ask(&["reload", "--json"]).stdout).unwrap();
+    assert!(faults["faults"][0]["line"].as_u64() > Some(0), "{faults}");
+    assert_eq!(peer.accepted(), 1);
+    // A signal in the middle is survived just as well, and the whole file then counts.
+    a.signal(Signal::HUP);
+    gateway.write(&whole);
+    a.signal(Signal::HUP);
+    gateway.more_good("added", "v", 2);
+    assert_eq!(a.drain(), Some(0));
+}
+
+#[test]
+fn a_sighup_right_after_the_start_is_survived_and_two_renames_in_a_row_are_seen() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&one(&peer));
+    for wait_ms in [5, 20, 60] {
+        let a = gateway.start("a");
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        // Before its handlers are there, a process knows only the default, which is to end.
+        let mask = fs::read_to_string(format!("/proc/{}/status", a.pid())).unwrap();
+        let caught = mask.lines().find_map(|l| l.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
+        let ready = u64::from_str_radix(&caught, 16).unwrap() & 1 == 1;
+        if ready || wait_ms == 5 {
+            a.signal(Signal::HUP);
+        }
+        a.wait_leader();
+        gateway.more_good("kept", "v", 2);
+        assert_eq!(a.drain(), Some(0));
+    }
+    let a = gateway.start("a");
+    gateway.more_good("kept", "v", 2);
+    gateway.write(two(&peer).text());
+    a.signal(Signal::HUP);
+    gateway.write(two(&peer).simple("third", "c", 3, 50).text());
+    a.signal(Signal::HUP);
+    gateway.more_good("third", "v", 2);
+    gateway.more_good("added", "v", 2);
+    assert_eq!(peer.accepted(), 4, "one connection for each process");
+    assert_eq!(a.drain(), Some(0));
+}
+
+#[test]
+fn a_reload_of_the_follower_is_in_force_once_it_leads() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&one(&peer));
+    let (a, b) = pair(&gateway);
+    gateway.more_good("kept", "v", 2);
+    gateway.write(two(&peer).text());
+    let output = gateway.ask(&["reload", "--instance", "b", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["stations"]["added"], json!(["added"]));
+    assert_eq!(peer.asked(2), 0, "a follower polls nothing");
+    a.kill();
+    b.wait_leader();
+    gateway.more_good("added", "v", 2);
+    assert_eq!(b.drain(), Some(0));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_manifest_that_breaks_between_two_leaders_does_not_stop_the_second() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&one(&peer));
+    let (a, b) = pair(&gateway);
+    gateway.more_good("kept", "v", 2);
+    gateway.write("format_version = ");
+    a.kill();
+    let status = b.wait_leader();
+    assert!(status["notices"].to_string().contains("the manifest has faults"), "{status}");
+    gateway.more_good("kept", "v", 2);
+    until("it is ready", || b.probe("/readyz").filter(|(code, _)| *code == 200));
+}
