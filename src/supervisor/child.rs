@@ -4,7 +4,7 @@ use std::{
     fs, io,
     os::{
         fd::OwnedFd,
-        unix::{net::UnixListener, process::ExitStatusExt},
+        unix::{fs::DirBuilderExt, net::UnixListener, process::ExitStatusExt},
     },
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -135,7 +135,8 @@ impl Launch {
     async fn await_survivor(&self) -> Result<(), LaunchError> {
         let path = self.path("lock");
         if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).map_err(|source| LaunchError::Socket { path: dir.to_owned(), source })?;
+            let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(dir);
+            made.map_err(|source| LaunchError::Socket { path: dir.to_owned(), source })?;
         }
         if is_free(&path, SURVIVOR_LEAVES).await? {
             return Ok(());
