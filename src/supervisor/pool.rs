@@ -226,7 +226,9 @@ impl Owner {
             if changed {
                 // Another configuration is another chance.
                 worker.budget.clear();
-                if worker.unit == Unit::Up {
+                // A worker that has its first configuration and is not ready yet takes this one after it; one that is
+                // still being launched is given what is desired then.
+                if matches!(worker.unit, Unit::Starting { .. } | Unit::Up) && worker.link.is_some() {
                     worker.answers.push((generation, waiting.clone()));
                     worker.order(Order::Configure {
                         generation,
