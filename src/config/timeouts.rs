@@ -5,6 +5,9 @@ use std::time::Duration;
 
 /// A worker that was launched says that it is ready within this time, or has failed.
 pub const WORKER_START: Duration = Duration::from_secs(10);
+/// A worker sends something once a second; one that is silent for this long hangs, and is killed and started again. Longer
+/// than a stop of ten seconds, which a worker is to survive.
+pub const WORKER_SILENCE: Duration = Duration::from_secs(20);
 /// The service manager's `TimeoutStopSec`: what still runs then is killed.
 pub const SERVICE_STOP: Duration = Duration::from_secs(90);
 /// A worker whose supervisor stays lost leaves after this time; after two of them with work in hand.

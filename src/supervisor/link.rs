@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use tokio::{
     net::UnixStream,
     sync::{mpsc, watch},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use crate::{
     clock::Wall,
-    config::model::WorkerPlan,
+    config::{model::WorkerPlan, timeouts::WORKER_SILENCE},
     journal::{Batch, Entry, Rejected, RejectedWhy, WriterHandle},
     status::StationState,
     supervisor::{
@@ -60,8 +60,8 @@ pub enum News {
         /// Readings that it got no ack for.
         uncommitted: u64,
     },
-    /// The conversation is over.
-    Closed(String),
+    /// The conversation is over. Why, unless the worker just closed its end, as one does that ends.
+    Closed(Option<String>),
 }
 
 /// A link.
@@ -90,8 +90,8 @@ impl Link {
     /// Runs until the socket closes. `tell` takes the news; it must not block.
     pub async fn run(self, stream: UnixStream, tell: impl Fn(News)) {
         let why = match self.converse(stream, &tell).await {
-            Ok(()) | Err(WireError::Closed) => "the worker closed its socket".to_owned(),
-            Err(e) => chain(&e),
+            Ok(()) | Err(WireError::Closed | WireError::Io(_)) => None,
+            Err(e) => Some(chain(&e)),
         };
         tell(News::Closed(why));
     }
@@ -123,19 +123,24 @@ impl Link {
                 changed = self.committed.changed(), if listens => match changed {
                     Ok(()) => {
                         let up_to = *self.committed.borrow_and_update();
-                        writer.send(&ToWorker::Ack { up_to }).await
+                        taken(writer.send(&ToWorker::Ack { up_to })).await
                     }
                     Err(_) => Err(WireError::Closed),
                 },
-                Some(paused) = flowing.recv(), if listens => writer.send(&ToWorker::Pause(paused)).await,
+                Some(paused) = flowing.recv(), if listens => taken(writer.send(&ToWorker::Pause(paused))).await,
                 order = self.orders.recv(), if listens => match order {
-                    Some(order) => obey(&mut writer, order).await,
+                    Some(order) => taken(obey(&mut writer, order)).await,
                     None => Err(WireError::Closed),
                 },
             };
             listens = said.is_ok();
         }
     }
+}
+
+/// A worker that hangs takes nothing once its socket's buffer is full, and must not hold up what else the link does.
+async fn taken(said: impl Future<Output = Result<(), WireError>>) -> Result<(), WireError> {
+    timeout(WORKER_SILENCE, said).await.unwrap_or(Err(WireError::Deadline(WORKER_SILENCE)))
 }
 
 async fn obey(writer: &mut Writer, order: Order) -> Result<(), WireError> {
@@ -173,7 +178,7 @@ impl Intake {
         tell: &impl Fn(News),
     ) -> Result<(), WireError> {
         loop {
-            match reader.receive().await? {
+            match reader.receive_within(WORKER_SILENCE).await? {
                 FromWorker::Readings(readings) => self.readings(readings, flow).await,
                 FromWorker::Stations { reports, lost } => {
                     self.board.set_lost(&self.key, lost);

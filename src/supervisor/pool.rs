@@ -140,6 +140,8 @@ struct Worker {
     restarts: u64,
     started: bool,
     last_exit: Option<String>,
+    /// Why the pool ended the present process.
+    killed_because: Option<String>,
     /// Not in the manifest any more: forgotten once it is gone.
     leaving: bool,
     answers: Vec<(u64, Waiting)>,
@@ -341,6 +343,10 @@ impl Owner {
             });
         }
         let wanted = matches!(worker.unit, Unit::Starting { .. } | Unit::Up);
+        let how = match worker.killed_because.take() {
+            Some(why) => format!("{how}: {why}"),
+            None => how,
+        };
         worker.last_exit = Some(how.clone());
         if wanted {
             tracing::warn!(worker = key, how, "worker ended");
@@ -378,11 +384,11 @@ impl Owner {
             News::Drained { .. } => {}
             News::Closed(why) => {
                 // A worker without its socket leaves; one that does not is of no use.
-                tracing::debug!(worker = key, why, "link closed");
+                tracing::debug!(worker = key, why = why.as_deref(), "link closed");
                 if matches!(worker.unit, Unit::Up | Unit::Starting { .. })
                     && let Some(process) = &worker.process
                 {
-                    worker.last_exit = Some(why);
+                    worker.killed_because = why;
                     process.kill();
                 }
             }
@@ -497,6 +503,7 @@ impl Worker {
             restarts: 0,
             started: false,
             last_exit: None,
+            killed_because: None,
             leaving: false,
             answers: Vec::new(),
         }

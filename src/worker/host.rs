@@ -271,7 +271,8 @@ async fn send(writer: &mut Writer, shared: &Shared, report: bool, word: Option<&
     if report {
         let reports = shared.take_reports();
         let lost = shared.outbox().lost();
-        if !reports.is_empty() {
+        // Sent without any too: a supervisor takes silence for a hang.
+        if !reports.is_empty() || word.is_none() {
             writer.feed(wire::pack(&FromWorker::Stations { reports, lost })?).await?;
         }
     }
