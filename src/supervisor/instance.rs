@@ -147,7 +147,10 @@ impl Instance {
         let sent = self.wishes.try_send(make(answer));
         Box::pin(async move {
             let busy = || Refusal::Busy { what: "other requests are being carried out".to_owned() };
-            sent.map_err(|_| busy())?;
+            sent.map_err(|e| match e {
+                mpsc::error::TrySendError::Full(_) => busy(),
+                mpsc::error::TrySendError::Closed(_) => Refusal::Draining,
+            })?;
             answered.await.map_err(|_| Refusal::Draining)
         })
     }

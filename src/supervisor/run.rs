@@ -169,12 +169,15 @@ impl Supervisor {
             match next {
                 Next::Go => {}
                 Next::Drain => {
+                    // Who wishes something from now on is told that the instance drains.
+                    drop(wished);
                     self.drain(signals).await;
                     return Ended::Drained;
                 }
                 Next::Leave(ended) => return ended,
                 Next::Fail(why) => {
                     tracing::error!(why, "a critical part failed: draining, so that the other instance takes over");
+                    drop(wished);
                     self.drain(signals).await;
                     return Ended::Failed(why);
                 }
@@ -325,7 +328,7 @@ impl Supervisor {
         report
     }
 
-    /// Leaves in order; see the stages. Probes answer that it drains until the very end.
+    /// Leaves in order; see the stages. Its own socket and its probes answer that it drains until the very end.
     async fn drain(mut self, mut signals: Signals) {
         signals.drain_began();
         self.instance.set_draining();
@@ -334,8 +337,8 @@ impl Supervisor {
         let mut drain = Drain::new();
         let left = |until: tokio::time::Instant| until.saturating_duration_since(tokio::time::Instant::now());
         let server = self.server;
-        drain.add(DrainHook::new(Stage::StopAccepting, "requests", move |until| async move {
-            server.drain(left(until).min(Duration::from_secs(2))).await;
+        drain.add(DrainHook::new(Stage::Files, "the instance's socket", move |_| async move {
+            server.drain(Drain::LAST).await;
         }));
         if let Some((leader, listeners)) = self.leading.take() {
             let (pool, journal) = leader.into_parts();
