@@ -16,12 +16,7 @@ use super::{
 /// Stations `u1` to `uN`, each a unit with the register of its own number.
 fn units(addr: SocketAddr, count: u8, interval_ms: u32, more: &str) -> Manifest {
     (1..=count).fold(Manifest::new("").connection("c", addr), |manifest, unit| {
-        manifest.station(&format!("u{unit}"), "c", unit, interval_ms, more).point(
-            "v",
-            &format!("hr:{unit}"),
-            "u16",
-            "",
-        )
+        manifest.station(&format!("u{unit}"), "c", unit, interval_ms, more).point("v", &format!("hr:{unit}"), "u16", "")
     })
 }
 
@@ -69,7 +64,9 @@ fn m1_a_late_answer_is_never_another_points_value_and_the_station_recovers() {
     peer.behave(|_| Answer::Addresses);
     a.station_when("slow", "good");
     // And slow now and then among quick ones.
-    peer.behave(|r| if r.transaction.is_multiple_of(7) { Answer::Late(Duration::from_millis(250)) } else { Answer::Addresses });
+    peer.behave(|r| {
+        if r.transaction.is_multiple_of(7) { Answer::Late(Duration::from_millis(250)) } else { Answer::Addresses }
+    });
     gateway.more_good("slow", "r3", 5);
     let points: Vec<_> = (1..=5).map(|n| format!("r{n}")).collect();
     let points: Vec<_> = points.iter().zip(1..).map(|(p, n)| ("slow", p.as_str(), n)).collect();
@@ -86,9 +83,7 @@ fn m7_a_dead_unit_costs_the_others_on_its_bus_no_more_than_a_tenth() {
     let gateway = Gateway::new(&units(peer.addr, 4, 100, "timeout_ms = 100\nretries = 0"));
     let a = started(&gateway);
     a.station_when("u2", "backoff");
-    let count = |unit: u8| {
-        gateway.readings(&format!("u{unit}"), "v").iter().filter(|r| r["quality"] == "good").count()
-    };
+    let count = |unit: u8| gateway.readings(&format!("u{unit}"), "v").iter().filter(|r| r["quality"] == "good").count();
     let (before, begun) = ([1, 3, 4].map(count), Instant::now());
     let asked = peer.asked(2);
     sleep(Duration::from_secs(3));
@@ -138,11 +133,26 @@ fn m8_m9_an_exception_is_a_bad_reading_with_its_code_until_the_first_good_poll()
 }
 
 #[test]
+fn m10_a_foreign_answer_before_the_right_one_is_ignored() {
+    let peer = Peer::start();
+    peer.behave(|r| {
+        let foreign = Request { transaction: r.transaction.wrapping_sub(1), unit: 2, address: 77, ..*r };
+        Answer::Raw([addresses(&foreign), addresses(r)].concat())
+    });
+    let gateway = Gateway::new(&units(peer.addr, 1, 50, "retries = 0"));
+    let a = started(&gateway);
+    gateway.more_good("u1", "v", 5);
+    assert!(reasons(&gateway, "u1", "v").is_empty());
+    assert_eq!(peer.accepted(), 1);
+    assert_no_foreign_value(&gateway, &[("u1", "v", 1)]);
+    assert_eq!(a.drain(), Some(0));
+}
+
+#[test]
 fn m12_a_device_that_refuses_more_than_fifty_registers_is_asked_for_no_more() {
     let peer = Peer::start();
     peer.behave(|r| if r.count > 50 { Answer::Exception(3) } else { Answer::Addresses });
-    let mut manifest =
-        Manifest::new("").connection("c", peer.addr).station("wide", "c", 1, 200, "max_registers = 50");
+    let mut manifest = Manifest::new("").connection("c", peer.addr).station("wide", "c", 1, 200, "max_registers = 50");
     // 498 registers, in values of one, two and three words' worth of types, so that the bound falls into a value.
     for n in (0..498).step_by(3) {
         manifest = manifest.point(&format!("a{n}"), &format!("hr:{n}"), "u16", "");
@@ -191,6 +201,20 @@ fn m15_one_of_three_is_unreachable_at_start_and_another_restarts_under_an_open_c
     assert!(gateway.readings("s1", "v").iter().all(|r| r["quality"] == "good"));
     assert_eq!(one.accepted(), 1);
     assert_no_foreign_value(&gateway, &[("s1", "v", 1), ("s2", "v", 2), ("s3", "v", 3)]);
+}
+
+#[test]
+fn a_critical_station_that_was_never_reached_keeps_the_gateway_from_being_ready() {
+    let away = Peer::start().stop();
+    let gateway = Gateway::new(&units(away, 1, 50, "critical = true"));
+    let a = started(&gateway);
+    a.station_when("u1", "disconnected");
+    let (code, body) = a.probe("/readyz").unwrap();
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, &body["ready"]), (503, &Value::from(false)));
+    assert!(body["reasons"].to_string().contains("u1"), "{body}");
+    let _back = Peer::start_at(away);
+    until("it is ready", || a.probe("/readyz").filter(|(code, _)| *code == 200));
 }
 
 #[test]

@@ -1,6 +1,15 @@
 //! Two instances on one device: one leads, whatever happens to it.
 
 use std::{
+    fs,
+    os::{
+        fd::OwnedFd,
+        unix::{
+            net::UnixListener,
+            process::{CommandExt, ExitStatusExt},
+        },
+    },
+    process::{Child, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -41,6 +50,10 @@ fn a_killed_leader_is_followed_under_the_next_epoch_and_the_journal_goes_on() {
     assert!(segments(&gateway) > files, "the new leader writes a segment of its own");
     let records = gateway.records();
     assert_eq!(records[..known.len()], known[..], "what was committed is still there");
+    let told: Value = serde_json::from_slice(&gateway.ask(&["status", "--json"]).stdout).unwrap();
+    assert_eq!(told["instance"], "b", "the leader's socket is the new leader's");
+    let instances = told["instances"].as_array().unwrap();
+    assert!(instances.len() == 1 && instances[0]["role"] == "leader", "{instances:?}");
     let promoted = gateway.events("promoted");
     assert_eq!((promoted.len(), &promoted[1]["instance"]), (2, &Value::from("b")));
     assert_eq!(b.drain(), Some(0));
@@ -100,9 +113,8 @@ fn both_killed_at_once_start_again_where_they_were() {
     b.kill();
     let known = gateway.records();
     let (b, a) = (gateway.start("b"), gateway.start("a"));
-    let leader = until("one of them leads", || {
-        [&a, &b].into_iter().find(|i| i.status().is_some_and(|s| s["role"] == "leader"))
-    });
+    let leader =
+        until("one of them leads", || [&a, &b].into_iter().find(|i| i.status().is_some_and(|s| s["role"] == "leader")));
     assert!(epoch(&leader.status().unwrap()) > before);
     gateway.more_good("s", "v", 5);
     assert_eq!(gateway.records()[..known.len()], known[..]);
@@ -112,15 +124,51 @@ fn both_killed_at_once_start_again_where_they_were() {
 }
 
 #[test]
-fn a_worker_that_hangs_is_ended_by_the_next_leader_before_it_starts_another() {
+fn a_worker_that_was_stopped_does_not_outlive_its_killed_supervisor() {
     let peer = Peer::start();
     let gateway = Gateway::new(&plant(&peer));
     let (a, b) = pair(&gateway);
     gateway.more_good("s", "v", 5);
     let old = gateway.workers()[0];
+    // The kernel lets a stopped process go on when the last parent of its group dies.
     signal(old, Signal::STOP);
     a.kill();
     b.wait_leader();
+    gateway.more_good("s", "v", 5);
+    let workers = gateway.workers();
+    assert!(workers.len() == 1 && workers[0] != old, "{workers:?} after {old}");
+    assert_eq!(b.drain(), Some(0));
+    gateway.assert_journal_sound();
+}
+
+/// A worker that nobody talks to, stopped while it holds its lock; this test is its parent, so the kernel leaves it so.
+fn hung_worker(gateway: &Gateway) -> Child {
+    fs::create_dir_all(gateway.run_dir().join("workers")).unwrap();
+    let socket = UnixListener::bind(gateway.path("hung.sock")).unwrap();
+    let mut command = gateway.command(&["worker", "modbus", "--key", "modbus", "--run-dir"]);
+    command.arg(gateway.run_dir()).process_group(0).stdin(OwnedFd::from(socket)).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
+    let lock = gateway.run_dir().join("workers/modbus.lock");
+    until("it holds its lock", || fs::metadata(&lock).ok().filter(|m| m.len() > 0));
+    signal(i32::try_from(child.id()).unwrap(), Signal::STOP);
+    child
+}
+
+#[test]
+fn a_worker_that_hangs_is_ended_by_the_next_leader_before_it_starts_another() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer));
+    let mut hung = hung_worker(&gateway);
+    let old = i32::try_from(hung.id()).unwrap();
+    let b = gateway.start("b");
+    b.wait_leader();
+    let ended = until("the hung worker is ended", || {
+        let accepted = peer.accepted();
+        let ended = hung.try_wait().unwrap();
+        assert!(ended.is_some() || accepted == 0, "somebody polls beside it");
+        ended
+    });
+    assert_eq!(ended.signal(), Some(9));
     gateway.more_good("s", "v", 5);
     let workers = gateway.workers();
     assert!(workers.len() == 1 && workers[0] != old, "{workers:?} after {old}");

@@ -157,3 +157,66 @@ fn a_manifest_that_breaks_between_two_leaders_does_not_stop_the_second() {
     gateway.more_good("kept", "v", 2);
     until("it is ready", || b.probe("/readyz").filter(|(code, _)| *code == 200));
 }
+
+#[test]
+fn a_change_that_comes_while_the_worker_starts_is_in_force_all_the_same() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&one(&peer));
+    for round in 0..5 {
+        gateway.write(one(&peer).text());
+        let a = gateway.start("a");
+        // From before the worker's process to after its first configuration.
+        let worker = until("a worker is there", || gateway.workers().first().copied());
+        std::thread::sleep(Duration::from_millis(round * 2));
+        gateway.write(two(&peer).text());
+        a.signal(Signal::HUP);
+        gateway.more_good("added", "v", 2);
+        assert_eq!(gateway.workers(), [worker]);
+        assert_eq!(a.drain(), Some(0));
+    }
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_connection_that_moves_takes_its_stations_along_and_leaves_the_others() {
+    let (stays, old, new) = (Peer::start(), Peer::start(), Peer::start());
+    let plant = |moved: &Peer| {
+        let manifest = Manifest::new("").connection("stays", stays.addr).connection("moves", moved.addr);
+        manifest.simple("s", "stays", 1, 50).simple("m", "moves", 2, 50)
+    };
+    let gateway = Gateway::new(&plant(&old));
+    let a = gateway.start("a");
+    gateway.more_good("m", "v", 2);
+    gateway.write(plant(&new).text());
+    assert_eq!(gateway.ask(&["reload"]).status.code(), Some(0));
+    until("the new place is asked", || (new.asked(2) >= 3).then_some(()));
+    let asked = old.asked(2);
+    gateway.more_good("s", "v", 3);
+    assert_eq!((old.asked(2), stays.accepted()), (asked, 1));
+
+    // Switched off, it is told as such and not asked; switched on again, it goes on.
+    let off = plant(&new).text().replace("id = \"m\"\n", "id = \"m\"\nenabled = false\n");
+    gateway.write(&off);
+    a.signal(Signal::HUP);
+    a.station_when("m", "disabled");
+    gateway.write(plant(&new).text());
+    a.signal(Signal::HUP);
+    a.station_when("m", "good");
+    assert_eq!(a.drain(), Some(0));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_reload_while_the_worker_hangs_keeps_nobody_waiting_for_ever() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&one(&peer));
+    let a = gateway.start("a");
+    gateway.more_good("kept", "v", 2);
+    let worker = gateway.workers()[0];
+    super::harness::signal(worker, Signal::STOP);
+    gateway.write(two(&peer).text());
+    assert_eq!(gateway.ask(&["reload"]).status.code(), Some(0));
+    super::harness::signal(worker, Signal::CONT);
+    gateway.more_good("added", "v", 2);
+    assert_eq!(a.drain(), Some(0));
+}

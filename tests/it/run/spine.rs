@@ -39,10 +39,22 @@ fn readings_of_every_type_arrive_in_the_journal_with_their_values() {
         ("swapped", "hr:3", "u32", "byte_order = \"CDAB\"", json!(0x0004_0003)),
         ("i64", "hr:65528", "i64", "", json!((0xfff8_fff9_fffa_fffb_u64).cast_signed())),
         ("u64", "hr:8", "u64", "", json!(0x0008_0009_000a_000b_u64)),
-        ("f32", "hr:16456", "f32", "unit = \"bar\"", json!(f32::from_bits(0x4048_4049).to_string().parse::<f64>().unwrap())),
+        (
+            "f32",
+            "hr:16456",
+            "f32",
+            "unit = \"bar\"",
+            json!(f32::from_bits(0x4048_4049).to_string().parse::<f64>().unwrap()),
+        ),
         ("f64", "hr:16400", "f64", "", json!(f64::from_bits(0x4010_4011_4012_4013))),
         ("bcd16", "hr:4660", "bcd16", "", json!(1234)),
-        ("scaled", "hr:215", "u16", "scale = { kind = \"linear\", factor = 0.1, offset = 0.0, unit = \"°C\" }", json!(21.5)),
+        (
+            "scaled",
+            "hr:215",
+            "u16",
+            "scale = { kind = \"linear\", factor = 0.1, offset = 0.0, unit = \"°C\" }",
+            json!(21.5),
+        ),
         ("string", "hr:16706", "string", "length = 4", json!("ABAC")),
     ];
     let mut manifest = Manifest::new("").connection("c", addr).station("all", "c", 1, 100, "critical = true");
@@ -68,12 +80,10 @@ fn readings_of_every_type_arrive_in_the_journal_with_their_values() {
 #[test]
 fn status_has_what_scripts_rely_on_and_probes_answer_on_their_socket() {
     let peer = Peer::start();
-    let manifest = Manifest::pair().connection("c", peer.addr).station("s", "c", 1, 50, "critical = true").point(
-        "v",
-        "hr:1",
-        "u16",
-        "",
-    );
+    let manifest = Manifest::pair()
+        .connection("c", peer.addr)
+        .station("s", "c", 1, 50, "critical = true")
+        .point("v", "hr:1", "u16", "");
     let gateway = Gateway::new(&manifest);
     let a = gateway.start("a");
     a.station_when("s", "good");
@@ -88,8 +98,19 @@ fn status_has_what_scripts_rely_on_and_probes_answer_on_their_socket() {
     has(
         &status,
         &[
-            "instance", "role", "node_id", "epoch", "build", "since", "instances", "workers", "stations", "journal",
-            "uplinks", "alarms", "notices",
+            "instance",
+            "role",
+            "node_id",
+            "epoch",
+            "build",
+            "since",
+            "instances",
+            "workers",
+            "stations",
+            "journal",
+            "uplinks",
+            "alarms",
+            "notices",
         ],
     );
     has(&status["instances"][0], &["id", "role", "pid", "build", "started_at", "generation"]);

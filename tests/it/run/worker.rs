@@ -57,9 +57,30 @@ fn a_worker_that_hangs_does_not_keep_the_gateway_from_draining_in_time() {
 }
 
 #[test]
-fn a_worker_that_cannot_start_is_given_up_and_the_supervisor_lives() {
+fn a_worker_that_is_silent_for_long_is_ended_and_started_again() {
     let peer = Peer::start();
     let gateway = Gateway::new(&Manifest::new("").connection("c", peer.addr).simple("s", "c", 1, 50));
+    let a = gateway.start("a");
+    gateway.more_good("s", "v", 2);
+    let hung = gateway.workers()[0];
+    signal(hung, Signal::STOP);
+    let status = a.status_when("the hung worker is replaced", |s| worker(s, "modbus")["restarts"] == 1);
+    let how = worker(&status, "modbus")["last_exit"].clone();
+    assert_eq!(how, "killed by SIGKILL: nothing came over the worker socket within 20s");
+    gateway.more_good("s", "v", 2);
+    assert!(!gateway.workers().contains(&hung));
+    assert_eq!(a.drain(), Some(0));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_worker_that_cannot_start_is_given_up_and_the_supervisor_lives() {
+    let peer = Peer::start();
+    let plant = |ms| {
+        let manifest = Manifest::new("").connection("c", peer.addr).station("s", "c", 1, ms, "critical = true");
+        manifest.point("v", "hr:1", "u16", "")
+    };
+    let gateway = Gateway::new(&plant(50));
     // Where its lock file belongs is a folder.
     fs::create_dir_all(gateway.run_dir().join("workers/modbus.lock")).unwrap();
     let a = gateway.start("a");
@@ -68,14 +89,16 @@ fn a_worker_that_cannot_start_is_given_up_and_the_supervisor_lives() {
     assert!(how.as_str().unwrap().contains("modbus.lock"), "{how}");
     assert_eq!((gateway.events("worker_ended").len(), gateway.events("worker_gave_up").len()), (6, 1));
     assert_eq!(a.probe("/healthz").unwrap().0, 200);
+    let (code, reasons) = a.probe("/readyz").unwrap();
+    assert!(code == 503 && reasons.contains("modbus") && reasons.contains("gave_up"), "{code} {reasons}");
     // A station that nobody polls is not good.
     assert_eq!(station(&status, "s")["state"], "disconnected");
     // A person mends it and does not wait for the cooldown: any change of its configuration is another chance.
     fs::remove_dir(gateway.run_dir().join("workers/modbus.lock")).unwrap();
-    let more = Manifest::new("").connection("c", peer.addr).simple("s", "c", 1, 51);
-    gateway.write(more.text());
+    gateway.write(plant(51).text());
     assert_eq!(gateway.ask(&["reload"]).status.code(), Some(0));
     a.station_when("s", "good");
+    until("it is ready", || a.probe("/readyz").filter(|(code, _)| *code == 200));
     assert_eq!(a.drain(), Some(0));
 }
 
@@ -108,9 +131,8 @@ fn with_a_process_for_each_connection_the_end_of_one_leaves_the_other_alone() {
     let gateway = Gateway::new(&manifest);
     let a = gateway.start("a");
     a.station_when("l", "good");
-    let status = a.status_when("both are good", |s| {
-        station(s, "l")["state"] == "good" && station(s, "r")["state"] == "good"
-    });
+    let status =
+        a.status_when("both are good", |s| station(s, "l")["state"] == "good" && station(s, "r")["state"] == "good");
     assert_eq!(gateway.workers().len(), 2);
     let keys: Vec<&str> = status["workers"].as_array().unwrap().iter().map(|w| w["key"].as_str().unwrap()).collect();
     assert_eq!(keys, ["modbus.left", "modbus.right"]);
