@@ -9,6 +9,7 @@ pub mod exit;
 pub mod journal;
 pub mod log;
 pub mod reload;
+pub mod restart;
 #[cfg(feature = "device")]
 pub mod run;
 #[cfg(feature = "device")]
@@ -58,6 +59,8 @@ pub enum Command {
     Drain(drain::DrainArgs),
     /// Let a supervisor read its manifest again
     Reload(reload::ReloadArgs),
+    /// Start a worker anew, its failures forgotten
+    Restart(restart::RestartArgs),
     /// Verify, sum up or export the journal
     #[cfg(feature = "device")]
     Journal(journal::JournalArgs),
@@ -85,6 +88,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Tail(args) => tail::run(args),
         Command::Drain(args) => drain::run(args),
         Command::Reload(args) => reload::run(args),
+        Command::Restart(args) => restart::run(args),
         #[cfg(feature = "device")]
         Command::Journal(args) => journal::run(args),
         #[cfg(feature = "device")]

@@ -29,12 +29,13 @@ pub struct RunArgs {
     /// This instance's id; two instances of one device have different ones
     #[arg(long, env = "SENSOR_POLL_INSTANCE", default_value = "a", value_name = "ID", value_parser = instance_id)]
     pub instance: String,
-    /// Where journal, checkpoint and ids are kept
-    #[arg(long, env = "STATE_DIRECTORY", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
-    pub state_dir: PathBuf,
-    /// Where lease, locks and sockets are, shared by the instances of one device
-    #[arg(long, env = "RUNTIME_DIRECTORY", default_value = DEFAULT_RUN_DIR, value_name = "DIR")]
-    pub run_dir: PathBuf,
+    /// Where journal, checkpoint and ids are kept [default: $STATE_DIRECTORY, else /var/lib/sensor-poll]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Where lease, locks and sockets are, shared by the instances of one device [default: $RUNTIME_DIRECTORY, else
+    /// /run/sensor-poll]
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
     /// Where this instance answers probes: IP:PORT, unix:PATH, or off [default: unix:RUN_DIR/ID.http.sock, and the
     /// leader alone also at 127.0.0.1:8600]
     #[arg(long, value_name = "ADDR", value_parser = http)]
@@ -48,6 +49,19 @@ fn http(text: &str) -> Result<Http, String> {
     match text {
         "off" => Ok(Http::Off),
         _ => text.parse::<Addr>().map(Http::At).map_err(|e| e.to_string()),
+    }
+}
+
+/// The flag, the service manager's variable, the default. The variable is a list where a unit has more than one folder;
+/// the first is ours.
+fn folder(flag: Option<&PathBuf>, variable: &str, default: &str) -> PathBuf {
+    if let Some(given) = flag {
+        return given.clone();
+    }
+    let list = std::env::var(variable).unwrap_or_default();
+    match list.split(':').next() {
+        Some(first) if !first.is_empty() => first.into(),
+        _ => default.into(),
     }
 }
 
@@ -90,8 +104,8 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Exit> {
         manifest_path: args.manifest.clone(),
         manifest_stamp: stamp,
         instance: args.instance.clone(),
-        state_dir: args.state_dir.clone(),
-        run_dir: args.run_dir.clone(),
+        state_dir: folder(args.state_dir.as_ref(), "STATE_DIRECTORY", DEFAULT_STATE_DIR),
+        run_dir: folder(args.run_dir.as_ref(), "RUNTIME_DIRECTORY", DEFAULT_RUN_DIR),
         http: args.http.clone().unwrap_or(Http::Default),
         exit_with_pid: args.exit_with_pid,
         build: env!("CARGO_PKG_VERSION").to_owned(),

@@ -11,9 +11,9 @@ use worker_contract::Reading;
 
 use crate::{
     clock::Wall,
-    config::model::DisabledStation,
+    config::model::{DisabledStation, WorkerKey},
     journal::StationNames,
-    status::{LatestReading, StationCounters, StationState, StationStatus, WorkerStatus},
+    status::{LatestReading, StationCounters, StationState, StationStatus, WorkerState, WorkerStatus},
     supervisor::desired::StationMeta,
     worker::wire::StationReport,
 };
@@ -70,8 +70,13 @@ impl Board {
 
     /// Makes the stations those of a configuration. One whose handle stays keeps its state and its readings; the names of
     /// those that went are kept for one configuration more, for readings that are under way.
-    pub fn configure(&self, metas: Vec<StationMeta>, disabled: Vec<DisabledStation>) {
+    pub fn configure(&self, metas: Vec<StationMeta>, disabled: Vec<DisabledStation>, idle: &[WorkerKey]) {
         let mut inner = self.lock();
+        inner.workers.retain(|_, w| w.state != WorkerState::Disabled);
+        for key in idle {
+            // One that was just switched off is still on its way out, and is told as such until it is gone.
+            inner.workers.entry(key.to_string()).or_insert_with(|| switched_off(key));
+        }
         for handle in std::mem::take(&mut inner.retired) {
             inner.names.remove(&handle);
         }
@@ -165,11 +170,14 @@ impl Board {
         inner.workers.insert(status.key.clone(), status);
     }
 
-    /// Forgets a worker.
-    pub fn remove_worker(&self, key: &str) {
+    /// Forgets a worker; one whose connections are still in the manifest is switched off.
+    pub fn remove_worker(&self, key: &str, idle: Option<&WorkerKey>) {
         let mut inner = self.lock();
         inner.workers.remove(key);
         inner.lost.remove(key);
+        if let Some(idle) = idle {
+            inner.workers.insert(key.to_owned(), switched_off(idle));
+        }
     }
 
     /// The workers.
@@ -228,6 +236,20 @@ impl Board {
             Some(id) => inner.stations.get(id).map(|s| latest_of(s).collect()),
             None => Some(inner.stations.values().flat_map(latest_of).collect()),
         }
+    }
+}
+
+fn switched_off(key: &WorkerKey) -> WorkerStatus {
+    WorkerStatus {
+        key: key.to_string(),
+        protocol: key.protocol().to_owned(),
+        state: WorkerState::Disabled,
+        pid: None,
+        restarts: 0,
+        last_exit: None,
+        adopted: false,
+        last_success: None,
+        uncommitted: 0,
     }
 }
 

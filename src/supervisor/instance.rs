@@ -342,7 +342,7 @@ fn judge(board: &Board, parts: &mut Vec<Part>) -> Vec<CriticalWorker> {
         if own.iter().any(|s| s.critical) {
             let unpolled = own.iter().filter(|s| s.critical && !s.polled).map(|s| s.id.clone()).collect();
             critical.push(CriticalWorker { key: worker.key, state: worker.state, unpolled });
-        } else if worker.state != WorkerState::Running {
+        } else if !matches!(worker.state, WorkerState::Running | WorkerState::Disabled) {
             let health = Health::Degraded(worker.state.as_str().to_owned());
             parts.push(Part { name: format!("worker {}", worker.key), health });
         }

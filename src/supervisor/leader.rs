@@ -92,7 +92,7 @@ impl Leader {
         tokio::spawn(pass_on(committed, pool.commands()));
         let mut handles = Handles::default();
         let desired = Arc::new(handles.assign(Arc::clone(&start.manifest), None));
-        board.configure(desired.metas(), start.manifest.disabled_stations());
+        board.configure(desired.metas(), start.manifest.disabled_stations(), &start.manifest.disabled_workers());
         let leader = Self { board, journal, epoch: start.epoch, pool, handles, desired };
         leader.record(
             "promoted",
@@ -117,7 +117,7 @@ impl Leader {
         let changes = config::diff(&self.desired.manifest, &manifest);
         let desired = Arc::new(self.handles.assign(Arc::clone(&manifest), Some(&self.desired)));
         // The board first: readings of a new handle must find their names.
-        self.board.configure(desired.metas(), manifest.disabled_stations());
+        self.board.configure(desired.metas(), manifest.disabled_stations(), &manifest.disabled_workers());
         let workers = worker_changes(&self.desired, &desired);
         self.desired = Arc::clone(&desired);
         let (answer, refused) = oneshot::channel();

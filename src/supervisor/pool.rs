@@ -475,7 +475,8 @@ impl Owner {
     fn forget_if_gone(&mut self, key: &str) {
         if self.workers.get(key).is_some_and(|w| w.leaving && w.unit.is_gone()) {
             self.workers.remove(key);
-            self.tools.board.remove_worker(key);
+            let idle = self.desired.as_ref().map(|d| d.manifest.disabled_workers()).unwrap_or_default();
+            self.tools.board.remove_worker(key, idle.iter().find(|k| k.as_str() == key));
         }
     }
 
