@@ -21,7 +21,6 @@ pub mod talk;
 #[cfg(feature = "device")]
 pub mod worker;
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use exit::Exit;
@@ -99,7 +98,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
 }
 
 /// Runs an asynchronous command on one thread.
+#[cfg(feature = "device")]
 fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
+    use anyhow::Context;
+
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
     runtime.block_on(command)
 }

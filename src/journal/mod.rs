@@ -3,7 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`entry`], [`names`] | what callers hand over |
-//! | [`record`], [`line`] | from entries to bytes and back (pure) |
+//! | [`record`], [`mod@line`] | from entries to bytes and back (pure) |
 //! | [`segment`], [`scan`], [`reader`] | files, from bytes to records across files |
 //! | [`recovery`], [`checkpoint`] | opening after whatever end the last writer had |
 //! | [`writer`] | the thread that commits; `queue`, `space` (pure) and `commit` are its parts |
