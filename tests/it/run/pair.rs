@@ -201,3 +201,53 @@ fn what_was_committed_before_a_kill_at_any_moment_is_there_after_it() {
     assert_eq!(leader.drain(), Some(0));
     gateway.assert_journal_sound();
 }
+
+#[test]
+fn p1_of_two_that_start_at_once_exactly_one_leads() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer));
+    for round in 0..8 {
+        let (a, b) = (gateway.start("a"), gateway.start("b"));
+        let both = || Some([a.status()?, b.status()?].map(|s| (s["role"].clone(), epoch(&s))));
+        let told = until("both know who leads", || both().filter(|t| t.iter().all(|(_, epoch)| *epoch > round)));
+        let leaders = told.iter().filter(|(role, _)| role == "leader").count();
+        assert_eq!((leaders, told[0].1), (1, told[1].1), "round {round}: {told:?}");
+        a.signal(Signal::KILL);
+        b.signal(Signal::KILL);
+        a.kill();
+        b.kill();
+    }
+    // Of those that were killed before they led, none has left a trace that is not whole.
+    let a = gateway.start("a");
+    a.wait_leader();
+    gateway.more_good("s", "v", 2);
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn who_listens_gets_every_record_from_the_leader_and_from_its_follower_after_it() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer));
+    let (a, b) = pair(&gateway);
+    gateway.more_good("s", "v", 2);
+    let out = gateway.path("tail.json");
+    let mut command = gateway.command(&["tail", "--json", "--run-dir"]);
+    command.arg(gateway.run_dir()).stdout(fs::File::create(&out).unwrap()).stderr(Stdio::null());
+    let mut tail = command.spawn().unwrap();
+    let lines = || -> Vec<Value> {
+        let text = fs::read_to_string(&out).unwrap();
+        let whole = text.rfind('\n').map_or("", |at| &text[..at]);
+        whole.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    };
+    until("it hears readings", || (lines().len() > 5).then_some(()));
+    a.kill();
+    b.wait_leader();
+    until("it hears the new leader", || {
+        lines().iter().any(|r| r["epoch"] == 2 && r["kind"] == "reading").then_some(())
+    });
+    let heard = lines();
+    let on_disk = gateway.records();
+    assert!(heard.iter().all(|r| r["kind"] != "reading" || on_disk.iter().any(|d| d["seq"] == r["seq"])));
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+}

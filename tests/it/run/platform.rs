@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::{FileTypeExt, PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     thread::sleep,
     time::{Duration, Instant},
@@ -49,8 +49,7 @@ fn p5_a_full_disk_stops_neither_polling_nor_the_process_and_the_journal_catches_
     let a = gateway.start("a");
     gateway.more_good("s", "v", 10);
     // Everything that is left, to the last byte.
-    let ballast = state.join("ballast");
-    let _ = Command::new("dd").arg("if=/dev/zero").arg(format!("of={}", ballast.display())).arg("bs=4096").output();
+    let ballast = fill(&state);
     let status = a.status_when("the trouble is told", |s| s["journal"]["trouble"].is_string());
     assert_eq!(status["role"], "leader");
     let asked = peer.asked(1);
@@ -66,6 +65,121 @@ fn p5_a_full_disk_stops_neither_polling_nor_the_process_and_the_journal_catches_
     assert!(recorded + 1 >= asked && recorded <= asked, "{asked} asked, {recorded} recorded: none waited in vain");
     let waited = gateway.records().windows(2).all(|w| w[1]["seq"].as_u64() == w[0]["seq"].as_u64().map(|s| s + 1));
     assert!(waited);
+}
+
+/// Fills a file system to the last byte; gives the file that does.
+fn fill(dir: &Path) -> PathBuf {
+    let ballast = dir.join("ballast");
+    let _ = Command::new("dd").arg("if=/dev/zero").arg(format!("of={}", ballast.display())).arg("bs=4096").output();
+    ballast
+}
+
+#[test]
+fn p5_a_gateway_starts_and_is_followed_on_a_full_disk() {
+    let peer = Peer::start();
+    let manifest = Manifest::pair().connection("c", peer.addr).simple("s", "c", 1, 20);
+    let gateway = Gateway::new(&manifest);
+    let state = gateway.state_dir();
+    let Some(_disk) = Tmpfs::mount(&state, "size=1m") else {
+        eprintln!("skipped: a file system of its own can be mounted by root only");
+        return;
+    };
+    // Once with room, so that there is a journal to go on with.
+    let a = gateway.start("a");
+    gateway.more_good("s", "v", 5);
+    assert_eq!(a.drain(), Some(0));
+    let known = gateway.records();
+    let ballast = fill(&state);
+    let (a, b) = pair(&gateway);
+    let epoch = a.status().unwrap()["epoch"].as_u64().unwrap();
+    a.status_when("the trouble is told", |s| s["journal"]["trouble"].is_string());
+    let asked = peer.asked(1);
+    until("it polls", || (peer.asked(1) > asked + 10).then_some(()));
+    a.kill();
+    assert_eq!(b.wait_leader()["epoch"], epoch + 1, "a promotion needs no disk");
+    let asked = peer.asked(1);
+    until("it polls", || (peer.asked(1) > asked + 10).then_some(()));
+    fs::remove_file(ballast).unwrap();
+    gateway.more_good("s", "v", 5);
+    assert_eq!(b.drain(), Some(0));
+    assert_eq!(gateway.records()[..known.len()], known[..]);
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn p5_a_drain_on_a_full_disk_ends_in_time_and_says_what_is_lost() {
+    let peer = Peer::start();
+    let text = plant(&peer, "").text().replace("drain_timeout_ms = 5000", "drain_timeout_ms = 1500");
+    let gateway = Gateway::new(&plant(&peer, ""));
+    gateway.write(&text);
+    let state = gateway.state_dir();
+    let Some(_disk) = Tmpfs::mount(&state, "size=1m") else {
+        eprintln!("skipped: a file system of its own can be mounted by root only");
+        return;
+    };
+    let a = gateway.start("a");
+    gateway.more_good("s", "v", 5);
+    fill(&state);
+    a.status_when("the trouble is told", |s| s["journal"]["trouble"].is_string());
+    let begun = Instant::now();
+    a.drain();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let log = gateway.log("a");
+    assert!(log.contains("readings that the disk did not take are lost"), "{log}");
+    until("the worker is gone", || gateway.workers().is_empty().then_some(()));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn the_journal_keeps_within_its_bytes_and_what_is_left_is_sound() {
+    let peer = Peer::start();
+    let tables = "max_bytes = \"1 MiB\"\nsegment_bytes = \"64 KiB\"";
+    let mut manifest = Manifest::new(tables).connection("c", peer.addr).station("s", "c", 1, 5, "");
+    for n in 0..100 {
+        manifest = manifest.point(&format!("p{n}"), &format!("hr:{n}"), "u16", "");
+    }
+    let gateway = Gateway::new(&manifest);
+    let a = gateway.start("a");
+    let status = a.status_when("the oldest went", |s| s["journal"]["first_seq"].as_u64() > Some(1000));
+    assert!(status["journal"]["bytes"].as_u64().unwrap() <= (1 << 20) + (128 << 10), "{}", status["journal"]);
+    assert_eq!(a.drain(), Some(0));
+    let sizes =
+        fs::read_dir(gateway.state_dir().join("journal")).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
+    assert!(sizes.sum::<u64>() <= (1 << 20) + (128 << 10));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_sigterm_at_any_moment_of_the_start_leaves_nothing_behind() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer, ""));
+    for step in 0..12_u64 {
+        let a = gateway.start("a");
+        sleep(Duration::from_millis(step * 4));
+        let code = a.drain();
+        // Before its handlers are there, the signal ends it.
+        assert!(code == Some(0) || code.is_none(), "{code:?}");
+        until("all are gone", || gateway.processes().is_empty().then_some(()));
+    }
+    let a = gateway.start("a");
+    gateway.more_good("s", "v", 2);
+    assert_eq!(a.drain(), Some(0));
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn a_run_folder_that_is_taken_away_ends_the_leader_and_not_the_journal() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&plant(&peer, ""));
+    let mut a = gateway.start("a");
+    gateway.more_good("s", "v", 3);
+    fs::remove_dir_all(gateway.run_dir()).unwrap();
+    assert!(!a.wait().success(), "whoever holds a lock that is no longer the path's has lost it");
+    until("all are gone", || gateway.processes().is_empty().then_some(()));
+    let a = gateway.start("a");
+    gateway.more_good("s", "v", 3);
+    assert_eq!(a.drain(), Some(0));
+    gateway.assert_journal_sound();
 }
 
 #[test]
