@@ -322,15 +322,18 @@ async fn feed(journal: WriterHandle, hub: Hub, feeding: Arc<AtomicBool>) {
             Ok(Some((lost, chunk))) => {
                 hub.publish(&chunk.lines, lost + chunk.last_seq.saturating_sub(chunk.first_seq) + 1)
             }
-            Ok(None) => break,
-            Err(_) if hub.wanted() => {}
-            Err(_) => break,
+            Ok(None) => break feeding.store(false, Ordering::Release),
+            Err(_) => {}
         }
-        if !hub.wanted() {
+        if hub.wanted() {
+            continue;
+        }
+        feeding.store(false, Ordering::Release);
+        // Somebody who came in between saw this task still at work and started no other.
+        if !hub.wanted() || feeding.swap(true, Ordering::AcqRel) {
             break;
         }
     }
-    feeding.store(false, Ordering::Release);
 }
 
 /// Critical workers gate readiness; what is not critical and not well degrades it.
