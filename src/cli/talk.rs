@@ -88,7 +88,11 @@ impl TalkError {
                 matches!(error.as_refusal(), Some(Refusal::NotLeader { .. } | Refusal::Draining))
             }
             Self::Client(ClientError::Nobody { .. } | ClientError::Closed { .. } | ClientError::Timeout { .. }) => true,
-            Self::Client(ClientError::Io { .. } | ClientError::Protocol { .. }) => false,
+            // A process that dies takes the connections that waited to be accepted with it.
+            Self::Client(ClientError::Io { source, .. }) => {
+                matches!(source.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+            }
+            Self::Client(ClientError::Protocol { .. }) => false,
         }
     }
 }
