@@ -87,7 +87,7 @@ pub enum Ended {
 /// How often critical parts are looked at, and the watchdog is fed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs a supervisor to its end.
+/// Runs a supervisor to its end. What came to the signals' handlers before is obeyed.
 ///
 /// # Errors
 /// When it cannot start.
