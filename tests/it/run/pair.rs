@@ -209,7 +209,10 @@ fn p1_of_two_that_start_at_once_exactly_one_leads() {
     for round in 0..8 {
         let (a, b) = (gateway.start("a"), gateway.start("b"));
         let both = || Some([a.status()?, b.status()?].map(|s| (s["role"].clone(), epoch(&s))));
-        let told = until("both know who leads", || both().filter(|t| t.iter().all(|(_, epoch)| *epoch > round)));
+        let led = |told: &[(Value, u64); 2]| {
+            told.iter().all(|(_, epoch)| *epoch > round) && told.iter().any(|(role, _)| role == "leader")
+        };
+        let told = until("one leads and both know", || both().filter(led));
         let leaders = told.iter().filter(|(role, _)| role == "leader").count();
         assert_eq!((leaders, told[0].1), (1, told[1].1), "round {round}: {told:?}");
         a.signal(Signal::KILL);

@@ -143,10 +143,8 @@ fn with_a_process_for_each_connection_the_end_of_one_leaves_the_other_alone() {
     assert_eq!(right.accepted(), 1, "the right one's connection stays");
     assert_eq!(worker(&a.status().unwrap(), "modbus.right")["restarts"], 0);
     assert!(gateway.readings("r", "v").iter().all(|r| r["quality"] == "good"));
-    let polled: Vec<_> = right.requests().iter().map(|r| r.at).collect();
     assert_eq!(a.drain(), Some(0));
     assert_eq!(gateway.readings("r", "v").len(), right.asked(2), "every answer of the right one is recorded");
-    assert!(polled.len() > 5);
 }
 
 #[test]
