@@ -4,5 +4,6 @@ mod check;
 mod demo;
 mod journal;
 mod lease;
+mod peers;
 mod rpc;
 mod run;
