@@ -7,7 +7,7 @@
 //!   supervisor   worker   sim    run modes: never each other
 //!   lease  journal  config  rpc  features
 //!   lifecycle  coordination  metrics
-//!   clock  status          vocabulary, with the crate worker-contract
+//!   clock  status  memory  vocabulary, with the crate worker-contract
 //! ```
 //!
 //! `registry` alone names the protocols. `tests/architecture.rs` holds the arrows.
@@ -19,6 +19,7 @@ pub mod coordination;
 pub mod journal;
 pub mod lease;
 pub mod lifecycle;
+pub mod memory;
 pub mod metrics;
 pub mod registry;
 pub mod rpc;

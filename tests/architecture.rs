@@ -8,6 +8,7 @@ use std::{fs, path::Path};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("status", &[]),
+    ("memory", &[]),
     ("coordination", &["clock", "status"]),
     ("metrics", &["clock", "status"]),
     ("lifecycle", &["clock", "status", "coordination", "metrics"]),
@@ -16,13 +17,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("journal", &["clock", "status"]),
     ("lease", &["clock", "status", "coordination"]),
     ("rpc", &["clock", "status", "lifecycle"]),
-    ("worker", &["clock", "status", "coordination"]),
+    ("worker", &["clock", "status", "memory", "coordination"]),
     ("sim", &["clock"]),
     (
         "supervisor",
         &[
             "clock",
             "status",
+            "memory",
             "coordination",
             "metrics",
             "lifecycle",

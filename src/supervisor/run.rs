@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::{
     sync::mpsc,
-    time::{Interval, MissedTickBehavior, interval},
+    time::{Instant, Interval, MissedTickBehavior, interval_at},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +25,7 @@ use crate::{
         probes::ProbeServer,
         signals::{Order, Signals},
     },
+    memory,
     rpc::{
         api::{Changes, ManifestFault, ReloadError, ReloadReport},
         server::Server,
@@ -99,7 +100,8 @@ pub async fn run(options: RunOptions, loaded: Loaded, signals: Signals) -> Resul
     let manifest = Arc::new(loaded.manifest);
     let ready = setup::prepare(&options, &manifest, wishes).await?;
     let notifier = Notifier::from_env();
-    let mut look = interval(LOOK_EVERY);
+    // Not at once: at the start there is more important work.
+    let mut look = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let parent: BoxFuture<'static, ()> = match options.exit_with_pid {
         Some(pid) => Box::pin(parent::gone(pid)),
@@ -117,6 +119,7 @@ pub async fn run(options: RunOptions, loaded: Loaded, signals: Signals) -> Resul
         notifier,
         look,
         leading: None,
+        untidy: true,
     };
     supervisor.notifier.tell(&Word::Ready);
     Ok(supervisor.serve(signals, wished).await)
@@ -134,6 +137,8 @@ struct Supervisor {
     notifier: Notifier,
     look: Interval,
     leading: Option<(Leader, LeaderListeners)>,
+    /// Something large was done with: its memory is given back when there is a moment.
+    untidy: bool,
 }
 
 /// What comes next.
@@ -185,7 +190,10 @@ impl Supervisor {
         }
     }
 
-    fn look_around(&self) -> Next {
+    fn look_around(&mut self) -> Next {
+        if std::mem::take(&mut self.untidy) {
+            memory::give_back();
+        }
         if let Some(why) = self.leading.as_ref().and_then(|(leader, _)| leader.broken()) {
             return Next::Fail(why.to_owned());
         }
@@ -253,6 +261,7 @@ impl Supervisor {
         if let Err(error) = self.instance.registry.set_role(&self.options.instance, Role::Leader) {
             tracing::warn!(%error, "the registry of instances");
         }
+        self.untidy = true;
         self.notifier.tell(&Word::Status(format!("leading, epoch {epoch}")));
         Next::Go
     }
@@ -285,6 +294,7 @@ impl Supervisor {
     async fn reread(&mut self) -> Result<Option<Arc<Manifest>>, LoadError> {
         let path = self.options.manifest_path.clone();
         self.options.manifest_stamp = Stamp::of(&path);
+        self.untidy = true;
         let Ok(loaded) = tokio::task::spawn_blocking(move || config::reload(&path)).await else { return Ok(None) };
         let loaded = loaded?;
         if loaded.manifest == *self.manifest {
@@ -335,7 +345,7 @@ impl Supervisor {
         self.notifier.tell(&Word::Stopping);
         let within = self.manifest.lifecycle.drain_timeout;
         let mut drain = Drain::new();
-        let left = |until: tokio::time::Instant| until.saturating_duration_since(tokio::time::Instant::now());
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
         let server = self.server;
         drain.add(DrainHook::new(Stage::Files, "the instance's socket", move |_| async move {
             server.drain(Drain::LAST).await;

@@ -19,6 +19,7 @@ use worker_contract::{ConnectionConfig, Protocol, StationConfig};
 
 use crate::{
     coordination::{Attempt, CoordinationLock, FileGuard, FileLock, LockError, OwnerError, write_owner},
+    memory,
     worker::{
         lane::Shared,
         lanes::Lanes,
@@ -110,7 +111,7 @@ pub async fn run(protocol: &'static dyn Protocol, options: HostOptions) -> Resul
     let shared = Shared::new(OUTBOX_BYTES);
     let (say, said) = mpsc::channel(16);
     let writing = tokio::spawn(write(writer, said, Arc::clone(&shared)));
-    let mut host = Host { lanes: Lanes::new(protocol, dir, Arc::clone(&shared)), shared, say, arriving: None };
+    let mut host = Host { lanes: Lanes::new(protocol, dir, Arc::clone(&shared)), shared, say, arriving: None, untidy: false };
     let ended = host.obey(&mut reader).await;
     writing.abort();
     ended
@@ -149,6 +150,8 @@ struct Host {
     shared: Arc<Shared>,
     say: mpsc::Sender<FromWorker>,
     arriving: Option<Arriving>,
+    /// A configuration was taken: the memory that this needed is given back at the next look.
+    untidy: bool,
 }
 
 impl Host {
@@ -171,9 +174,14 @@ impl Host {
                     }
                 },
                 _ = terminate.recv() => return self.drain(reader, DRAIN_ON_SIGNAL).await,
-                _ = watch.tick() => if let Some(id) = self.lanes.broken() {
-                    return Err(HostError::Lane(id.to_owned()));
-                },
+                _ = watch.tick() => {
+                    if let Some(id) = self.lanes.broken() {
+                        return Err(HostError::Lane(id.to_owned()));
+                    }
+                    if std::mem::take(&mut self.untidy) {
+                        memory::give_back();
+                    }
+                }
             }
         }
     }
@@ -208,6 +216,7 @@ impl Host {
     async fn configure_when_whole(&mut self) {
         let Some(arriving) = self.arriving.take_if(|a| a.missing == 0) else { return };
         let refused = self.lanes.apply(arriving.connections).await;
+        self.untidy = true;
         let _ = self.say.send(FromWorker::Configured { generation: arriving.generation, refused }).await;
     }
 
