@@ -34,7 +34,7 @@ const FIGURES: [Figure; 7] = [
 fn main() {
     // Cargo adds `--bench`.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
-    for name in wanted.iter().filter(|w| FIGURES.iter().all(|(name, _)| name != *w)) {
+    if let Some(name) = wanted.iter().find(|w| FIGURES.iter().all(|(name, _)| name != *w)) {
         let known: Vec<&str> = FIGURES.iter().map(|(name, _)| *name).collect();
         eprintln!("no figure \"{name}\"; there are {}", known.join(", "));
         std::process::exit(2);
