@@ -63,6 +63,15 @@ pub fn seq(line: &[u8]) -> Option<u64> {
     std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
 }
 
+/// The number of the newest whole record in the files.
+pub fn last_seq(device: &Device) -> Option<u64> {
+    segments(device).iter().rev().find_map(|path| {
+        let bytes = fs::read(path).ok()?;
+        let whole = bytes.get(..memchr::memrchr(b'\n', &bytes)?)?;
+        whole.rsplit(|b| *b == b'\n').find_map(seq)
+    })
+}
+
 /// What stands behind `"key":"` up to the next quote.
 pub fn text<'l>(line: &'l [u8], key: &str) -> Option<&'l str> {
     let wanted = format!("\"{key}\":\"");
