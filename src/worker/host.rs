@@ -111,7 +111,8 @@ pub async fn run(protocol: &'static dyn Protocol, options: HostOptions) -> Resul
     let shared = Shared::new(OUTBOX_BYTES);
     let (say, said) = mpsc::channel(16);
     let writing = tokio::spawn(write(writer, said, Arc::clone(&shared)));
-    let mut host = Host { lanes: Lanes::new(protocol, dir, Arc::clone(&shared)), shared, say, arriving: None, untidy: false };
+    let mut host =
+        Host { lanes: Lanes::new(protocol, dir, Arc::clone(&shared)), shared, say, arriving: None, untidy: false };
     let ended = host.obey(&mut reader).await;
     writing.abort();
     ended
