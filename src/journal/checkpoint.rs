@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     disk::{Disk, replace_whole},
     line::sealed,
-    record::seal,
+    record::{HIGHEST, seal},
     segment::SegmentId,
 };
 use crate::status::LatestReading;
@@ -203,7 +203,11 @@ impl Checkpoint {
         if layout.version != VERSION {
             return Err(CheckpointError::Version(layout.version));
         }
-        serde_json::from_slice(&text).map_err(|_| CheckpointError::Damaged)
+        let read: Self = serde_json::from_slice(&text).map_err(|_| CheckpointError::Damaged)?;
+        // A checksum says who wrote it, not that its numbers can be: those that come after are counted from these.
+        let line_is_there = read.line >= 1 && read.line - 1 <= read.offset;
+        let possible = read.seq <= HIGHEST && read.epoch <= HIGHEST && line_is_there;
+        possible.then_some(read).ok_or(CheckpointError::Damaged)
     }
 
     /// One line of JSON with a checksum, as the journal's records have it.
@@ -274,6 +278,14 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[at] ^= 4;
             assert!(Checkpoint::decode(&flipped).is_err(), "{at}");
+        }
+        for impossible in [
+            Checkpoint { seq: HIGHEST + 1, ..checkpoint() },
+            Checkpoint { epoch: u64::MAX, ..checkpoint() },
+            Checkpoint { line: 0, ..checkpoint() },
+            Checkpoint { line: u64::MAX, ..checkpoint() },
+        ] {
+            assert!(matches!(Checkpoint::decode(&impossible.encode()), Err(CheckpointError::Damaged)));
         }
         let mut later = b"{\"version\":2".to_vec();
         seal(&mut later, 0);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use super::record::{CRC_KEY, CRC_TAIL, Mark};
+use super::record::{CRC_KEY, CRC_TAIL, HIGHEST, Mark};
 
 /// What is wrong with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum LineFault {
     /// Its checksum is another's.
     #[error("the checksum is wrong")]
     Checksum,
-    /// Its checksum is right and yet it has no `seq`, `epoch`, `ts` and `kind`.
+    /// Its checksum is right and yet it has no `seq`, `epoch`, `ts` and `kind`, or numbers that no journal reaches.
     #[error("a record without the journal's keys")]
     Keys,
 }
@@ -131,7 +131,7 @@ fn head(content: &[u8]) -> Option<Head<'_>> {
     let ts = at.string()?;
     at.expect(b",\"kind\":\"")?;
     let kind = at.string()?;
-    if seq.is_none() && kind != super::entry::ACK {
+    if (seq.is_none() && kind != super::entry::ACK) || seq.is_some_and(|seq| seq > HIGHEST) || epoch > HIGHEST {
         return None;
     }
     Some((seq, epoch, ts, kind, at.at))

@@ -15,6 +15,10 @@ use crate::clock::Wall;
 /// what makes it so.
 pub const MAX_LINE: usize = 256 * 1024;
 
+/// The highest number and epoch: both stay whole in doubles, and there is always room for the next ones. A line or a
+/// checkpoint with a greater one is not ours, whatever its checksum says.
+pub const HIGHEST: u64 = (1 << 53) - 1;
+
 /// `,"crc":"` before the eight digits and `"}` after them.
 pub(super) const CRC_KEY: &[u8; 8] = b",\"crc\":\"";
 /// From the comma before `crc` to the brace.

@@ -86,7 +86,7 @@ pub fn recover_with(state_dir: &Path, options: RecoverOptions, disk: &mut dyn Di
     }
     let listed = list(&path).map_err(|source| JournalError::List { path: path.clone(), source })?.unwrap_or_default();
     out.journal_id = identity(state_dir, disk, &mut out.report);
-    let (start, checkpoint_seq) = begin(state_dir, &listed.segments, &mut out);
+    let (start, floor) = begin(state_dir, &listed.segments, &mut out);
     let mut tail = Tail { disk, path: &path, out: &mut out, last: LastValues::new(options.last_values) };
     if !listed.segments.is_empty() {
         walk(state_dir, start, &mut |item| {
@@ -96,11 +96,12 @@ pub fn recover_with(state_dir: &Path, options: RecoverOptions, disk: &mut dyn Di
     }
     let last = std::mem::take(&mut tail.last);
     last.merge_into(&mut out.caller.last);
-    if out.last_seq < checkpoint_seq {
-        let what = What::Hole { from: out.last_seq + 1, to: checkpoint_seq };
+    if out.last_seq < floor.seq {
+        let what = What::Hole { from: out.last_seq + 1, to: floor.seq };
         out.report.add(Fault::of_file("checkpoint.json", what));
-        out.last_seq = checkpoint_seq;
+        out.last_seq = floor.seq;
     }
+    out.epoch = out.epoch.max(floor.epoch);
     out.sources.close();
     let listed = list(&path).map_err(|source| JournalError::List { path, source })?.unwrap_or_default();
     out.bytes = listed.segments.iter().map(|s| s.bytes).sum();
@@ -110,17 +111,24 @@ pub fn recover_with(state_dir: &Path, options: RecoverOptions, disk: &mut dyn Di
     Ok(out)
 }
 
-/// Takes the checkpoint when it fits the journal, and says where reading begins and which numbers are taken in any
-/// case: those before the checkpoint, even when their records are gone.
-fn begin(state_dir: &Path, segments: &[SegmentInfo], out: &mut Recovered) -> (Start, u64) {
+/// Numbers that are taken in any case: those up to the checkpoint, even when their records are gone.
+#[derive(Default)]
+struct Floor {
+    seq: u64,
+    epoch: u64,
+}
+
+/// Takes the checkpoint when it fits the journal, and says where reading begins and which numbers are taken.
+fn begin(state_dir: &Path, segments: &[SegmentInfo], out: &mut Recovered) -> (Start, Floor) {
     let checkpoint = match Checkpoint::load(state_dir) {
-        Ok(None) => return (Start::Beginning, 0),
+        Ok(None) => return (Start::Beginning, Floor::default()),
         Ok(Some(checkpoint)) => checkpoint,
         Err(error) => {
             out.report.checkpoint = CheckpointUse::Ignored(error.to_string());
-            return (Start::Beginning, 0);
+            return (Start::Beginning, Floor::default());
         }
     };
+    let floor = Floor { seq: checkpoint.seq, epoch: checkpoint.epoch };
     match fits(&checkpoint, segments, state_dir, out) {
         Ok(start) => {
             out.report.checkpoint = CheckpointUse::Used;
@@ -128,12 +136,12 @@ fn begin(state_dir: &Path, segments: &[SegmentInfo], out: &mut Recovered) -> (St
             out.epoch = checkpoint.epoch;
             out.sources = Sources::from_positions(checkpoint.sources);
             out.caller = checkpoint.caller;
-            (start, checkpoint.seq)
+            (start, floor)
         }
         Err(error) => {
             out.report.checkpoint = CheckpointUse::Ignored(error.to_string());
             let ours = matches!(error, CheckpointError::Position(_));
-            (Start::Beginning, if ours { checkpoint.seq } else { 0 })
+            (Start::Beginning, if ours { floor } else { Floor::default() })
         }
     }
 }

@@ -181,7 +181,7 @@ impl Record {
             renewed: values.next(seconds)?,
             ttl: values
                 .next(|v| v.parse().ok().map(Duration::from_millis).filter(|ttl| (TTL_MIN..=TTL_MAX).contains(ttl)))?,
-            since: values.next(|v| v.parse::<jiff::Timestamp>().ok().map(|t| Wall(t.as_microsecond())))?,
+            since: values.next(wall)?,
             build: values.next(text)?,
             why: values.next(text)?,
         };
@@ -223,6 +223,12 @@ fn seconds(value: &str) -> Option<Boot> {
         return None;
     }
     Some(Boot(Duration::new(whole.parse().ok()?, nanos.parse().ok()?)))
+}
+
+/// A time that the field has room for: years before 0 have a longer form.
+fn wall(value: &str) -> Option<Wall> {
+    let time = value.parse::<jiff::Timestamp>().ok()?;
+    (time.as_second() >= -62_167_219_200).then(|| Wall(time.as_microsecond()))
 }
 
 /// The record while it is written: fields of fixed width over spaces, nothing on the heap.

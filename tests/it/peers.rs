@@ -181,9 +181,8 @@ impl Gateway {
 
     /// Waits until each of these stations is in a state.
     fn wait_for(&self, stations: &[&str], state: &str) {
-        let what = format!("{stations:?} are {state}");
         let fine = |id: &&str| self.station(id).is_some_and(|station| station["state"] == state);
-        until(&what, || stations.iter().all(fine).then_some(()));
+        until(&format!("{stations:?} are {state}"), || stations.iter().all(fine).then_some(()));
     }
 
     /// Waits until each of these stations was polled so many times more.

@@ -23,6 +23,15 @@ fn the_designs_own_example_is_read() {
 }
 
 #[test]
+fn numbers_that_leave_no_room_for_the_next_one_are_no_journals() {
+    let content = |seq: u64, epoch: u64| format!("{{\"seq\":{seq},\"epoch\":{epoch},\"ts\":\"t\",\"kind\":\"event\"");
+    assert!(Record::parse(&sealed_line(&content(HIGHEST, HIGHEST))).is_ok());
+    for (seq, epoch) in [(HIGHEST + 1, 1), (u64::MAX, 1), (1, HIGHEST + 1), (1, u64::MAX)] {
+        assert_eq!(Record::parse(&sealed_line(&content(seq, epoch))), Err(LineFault::Keys), "{seq} {epoch}");
+    }
+}
+
+#[test]
 fn a_good_checksum_does_not_make_a_record() {
     for content in
         ["{", "{\"seq\":01,\"epoch\":1", "{\"a\":1", "{\"seq\":1,\"epoch\":1,\"ts\":\"x\",\"kind\":\"a\\\"", "\u{0}"]

@@ -82,7 +82,7 @@ impl RecoveryReport {
             }
             What::NewlineAdded | What::Removed => self.repairs += 1,
             What::Damaged { .. } => self.damaged += 1,
-            What::Hole { from, to } => self.missing += to - from + 1,
+            What::Hole { from, to } => self.missing = self.missing.saturating_add(to - from + 1),
             What::Duplicate { .. }
             | What::Superseded { .. }
             | What::Epoch { .. }

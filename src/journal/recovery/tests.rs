@@ -268,6 +268,9 @@ fn numbers_before_the_checkpoint_are_never_given_again() {
     let journal = journal.with(1, 1, &lines(1, 0, 4));
     let recovered = journal.recover();
     assert_eq!(recovered.last_seq, 10);
+    fs::write(journal.file(&name(1, 1)), &lines(1, 0, 4)[..9]).unwrap();
+    let torn = journal.recover();
+    assert_eq!((torn.last_seq, torn.epoch), (10, 1), "nor is an epoch");
     assert!(recovered.report.faults.iter().any(|f| f.what == What::Hole { from: 5, to: 10 }), "{:?}", recovered.report);
 }
 
