@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) if cli::is_broken_pipe(&error) => Exit::Done.into(),
         Err(error) => {
-            eprintln!("sensor-poll: {error:#}");
+            cli::log::tell(format_args!("sensor-poll: {error:#}"));
             Exit::Failed.into()
         }
     }

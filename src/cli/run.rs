@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::exit::Exit;
+use super::{exit::Exit, log};
 use crate::{
     config,
     lifecycle::{listen::Addr, signals::Signals},
@@ -96,7 +96,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Exit> {
     let loaded = match config::load(&args.manifest) {
         Ok(loaded) => loaded,
         Err(error) => {
-            eprintln!("{error}");
+            log::tell(error);
             return Ok(Exit::Manifest);
         }
     };
@@ -113,7 +113,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Exit> {
     match run::run(options, loaded, signals).await.context("cannot start")? {
         Ended::Drained | Ended::Left => Ok(Exit::Done),
         Ended::Fenced(why) => {
-            eprintln!("sensor-poll: the lease is lost: {why}");
+            log::tell(format_args!("sensor-poll: the lease is lost: {why}"));
             Ok(Exit::Fenced)
         }
         Ended::Failed(why) => anyhow::bail!("{why}"),

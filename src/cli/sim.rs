@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{ArgAction, Subcommand, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::exit::Exit;
+use super::{exit::Exit, log};
 use crate::sim::{
     Faults, Plant,
     demo_plant::DemoPlant,
@@ -133,7 +133,7 @@ async fn modbus(args: ModbusArgs) -> anyhow::Result<Exit> {
         format!("the Modbus simulator cannot start ({hint})")
     })?;
     if !listen.ip().is_loopback() {
-        eprintln!("warning: {listen} is not a loopback address: others on the network can write to this simulator");
+        log::tell(format_args!("warning: {listen} is not a loopback address: others on the network can write to this simulator"));
     }
     print(&format!("listening on {}\n", server.addr())).context("cannot write the address to stdout")?;
     tokio::select! {
@@ -142,7 +142,7 @@ async fn modbus(args: ModbusArgs) -> anyhow::Result<Exit> {
     }
     let requests = server.requests();
     server.stop().await;
-    eprintln!("stopped after {requests} requests");
+    log::tell(format_args!("stopped after {requests} requests"));
     Ok(Exit::Done)
 }
 

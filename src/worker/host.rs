@@ -22,7 +22,7 @@ use crate::{
     memory,
     worker::{
         lane::Shared,
-        lanes::Lanes,
+        lanes::{Lanes, STOP_WITHIN},
         wire::{self, FromWorker, Reader, ToWorker, WireError, Writer},
     },
 };
@@ -33,6 +33,8 @@ const SUPERVISOR_WITHIN: Duration = Duration::from_secs(10);
 const OUTBOX_BYTES: usize = 8 << 20;
 /// Counters are told so often; a change of state at once.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Without its supervisor a worker is in the next leader's way: requests in flight are not waited for longer.
+const ORPHANED_WITHIN: Duration = Duration::from_millis(50);
 /// What a signal leaves for the drain.
 const DRAIN_ON_SIGNAL: Duration = Duration::from_secs(2);
 
@@ -170,7 +172,7 @@ impl Host {
                     Ok(message) => self.take(message).await?,
                     Err(WireError::Closed | WireError::Io(_)) => return self.orphaned().await,
                     Err(error) => {
-                        self.lanes.stop().await;
+                        self.lanes.stop(ORPHANED_WITHIN).await;
                         return Err(HostError::Wire(error));
                     }
                 },
@@ -224,7 +226,7 @@ impl Host {
     /// Ends polling, waits for the acks of what was read, says goodbye.
     async fn drain(&mut self, reader: &mut Reader, within: Duration) -> Result<(), HostError> {
         let deadline = Instant::now() + within;
-        let _ = timeout_at(deadline, self.lanes.stop()).await;
+        self.lanes.stop(STOP_WITHIN.min(within)).await;
         self.shared.news.notify_one();
         while !self.shared.outbox().is_empty() {
             match timeout_at(deadline, reader.receive()).await {
@@ -242,7 +244,7 @@ impl Host {
 
     async fn orphaned(&mut self) -> Result<(), HostError> {
         let uncommitted = self.shared.outbox().uncommitted();
-        self.lanes.stop().await;
+        self.lanes.stop(ORPHANED_WITHIN).await;
         tracing::info!(uncommitted, "supervisor gone, leaving");
         Ok(())
     }

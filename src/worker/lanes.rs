@@ -21,7 +21,7 @@ use crate::worker::{
 };
 
 /// A lane that does not end by itself within this time is aborted; no request is waited for longer.
-const STOP_WITHIN: Duration = Duration::from_secs(5);
+pub const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub struct Lanes {
@@ -59,7 +59,7 @@ impl Lanes {
             .map(|(id, _)| id.clone())
             .collect();
         let gone: Vec<Connection> = gone.iter().filter_map(|id| self.connections.remove(id)).collect();
-        stop(gone).await;
+        stop(gone, STOP_WITHIN).await;
         let mut refused = Vec::new();
         for mut config in wanted {
             let stations = std::mem::take(&mut config.stations);
@@ -109,10 +109,10 @@ impl Lanes {
         }
     }
 
-    /// Ends every lane after its request in flight.
-    pub async fn stop(&mut self) {
+    /// Ends every lane after its request in flight, which is waited for within a time.
+    pub async fn stop(&mut self, within: Duration) {
         let all = std::mem::take(&mut self.connections);
-        stop(all.into_values().collect()).await;
+        stop(all.into_values().collect(), within).await;
     }
 
     /// True when a lane's task has ended though nobody stopped it: a panic.
@@ -156,8 +156,8 @@ impl LaneHandle {
     }
 }
 
-async fn stop(connections: Vec<Connection>) {
-    let deadline = Instant::now() + STOP_WITHIN;
+async fn stop(connections: Vec<Connection>, within: Duration) {
+    let deadline = Instant::now() + within;
     let lanes: Vec<LaneHandle> = connections.into_iter().flat_map(|c| c.lanes).collect();
     for lane in &lanes {
         lane.tell(Command::Stop);
