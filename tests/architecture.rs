@@ -35,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "rpc",
             // The wire is shared by both ends of it.
             "worker::wire",
+            "worker::spool",
         ],
     ),
 ];

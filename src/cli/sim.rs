@@ -133,7 +133,9 @@ async fn modbus(args: ModbusArgs) -> anyhow::Result<Exit> {
         format!("the Modbus simulator cannot start ({hint})")
     })?;
     if !listen.ip().is_loopback() {
-        log::tell(format_args!("warning: {listen} is not a loopback address: others on the network can write to this simulator"));
+        log::tell(format_args!(
+            "warning: {listen} is not a loopback address: others on the network can write to this simulator"
+        ));
     }
     print(&format!("listening on {}\n", server.addr())).context("cannot write the address to stdout")?;
     tokio::select! {

@@ -118,6 +118,13 @@ impl Board {
         Some(names)
     }
 
+    /// The names of a station whose points have this digest.
+    #[must_use]
+    pub fn names_of(&self, id: &str, digest: u64) -> Option<Arc<StationNames>> {
+        let inner = self.lock();
+        inner.stations.get(id).filter(|s| s.meta.digest == digest).map(|s| Arc::clone(&s.meta.names))
+    }
+
     /// Takes a worker's reports. The stations whose state changed, with the state before.
     pub fn take_reports(&self, reports: Vec<StationReport>) -> Vec<(Standing, StationState)> {
         let mut inner = self.lock();

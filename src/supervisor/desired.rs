@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use worker_contract::{ConnectionConfig, StationConfig};
+use worker_contract::{ConnectionConfig, StationConfig, config::names_digest};
 
 use crate::{
     config::model::{Connection, Manifest, WorkerKey, WorkerPlan},
@@ -47,6 +47,8 @@ pub struct StationMeta {
     pub critical: bool,
     /// Its id and the names and units of its points.
     pub names: Arc<StationNames>,
+    /// See [`names_digest`].
+    pub digest: u64,
 }
 
 impl Handles {
@@ -130,6 +132,7 @@ impl Desired {
             connection: c.config.id.clone(),
             critical: s.critical,
             names: Arc::new(names(s)),
+            digest: names_digest(&s.points),
         };
         self.manifest.stations().map(meta).collect()
     }

@@ -25,6 +25,7 @@ use crate::{
         board::Board,
         desired::{Desired, Handles},
         event,
+        inherit::Inheritance,
         pool::{Command, Pool, Tools},
     },
 };
@@ -77,6 +78,7 @@ impl Leader {
         tell_recovery(&recovered);
         let report = (!recovered.report.is_clean()).then(|| recovered.report.fields());
         let last_seq = recovered.last_seq;
+        let inheritance = Inheritance::new(&recovered.sources);
         let (commits, committed) = mpsc::unbounded_channel();
         let journal = open_writer(&start, recovered, commits)?;
         let tools = Tools {
@@ -88,7 +90,7 @@ impl Leader {
             journal: journal.clone(),
             times: DrainTimes::within(start.manifest.lifecycle.drain_timeout),
         };
-        let pool = Pool::start(tools);
+        let pool = Pool::start(tools, inheritance);
         tokio::spawn(pass_on(committed, pool.commands()));
         let mut handles = Handles::default();
         let desired = Arc::new(handles.assign(Arc::clone(&start.manifest), None));

@@ -1,6 +1,12 @@
 //! One worker's socket: commands out; readings into the journal, and only when they are committed an ack back.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     net::UnixStream,
@@ -80,6 +86,8 @@ pub struct Link {
     pub board: Arc<Board>,
     /// Where readings are recorded.
     pub journal: WriterHandle,
+    /// The number of the last reading that was handed to the journal.
+    pub recorded: Arc<AtomicU64>,
     /// What the journal has committed of this source.
     pub committed: watch::Receiver<u64>,
     /// What the pool says. Bounded by what a reload can order; the pool never waits for a link.
@@ -98,7 +106,12 @@ impl Link {
 
     async fn converse(mut self, stream: UnixStream, tell: &impl Fn(News)) -> Result<(), WireError> {
         let (mut reader, mut writer) = wire::open(stream, HELLO_WITHIN).await?;
-        let hello = ToWorker::Hello { build: self.build.clone(), epoch: self.epoch, instance: self.instance.clone() };
+        let hello = ToWorker::Hello {
+            build: self.build.clone(),
+            epoch: self.epoch,
+            instance: self.instance.clone(),
+            session: self.source,
+        };
         writer.send(&hello).await?;
         let FromWorker::Hello { pid, .. } = reader.receive_within(HELLO_WITHIN).await? else {
             return Err(WireError::Closed);
@@ -110,6 +123,7 @@ impl Link {
             source: self.source,
             board: Arc::clone(&self.board),
             journal: self.journal.clone(),
+            recorded: Arc::clone(&self.recorded),
             expected: 1,
             unknown: false,
         };
@@ -166,6 +180,7 @@ struct Intake {
     source: u64,
     board: Arc<Board>,
     journal: WriterHandle,
+    recorded: Arc<AtomicU64>,
     expected: u64,
     unknown: bool,
 }
@@ -218,7 +233,10 @@ impl Intake {
         let mut paused = false;
         loop {
             match self.journal.append(batch) {
-                Ok(()) => break,
+                Ok(()) => {
+                    self.recorded.store(up_to, Ordering::Release);
+                    break;
+                }
                 Err(Rejected { why: RejectedWhy::Full, batch: back }) => {
                     batch = *back;
                     if !std::mem::replace(&mut paused, true) {

@@ -11,6 +11,7 @@
 //! | [`pool`] | owns the workers and makes them match what is desired |
 //! | [`leader`] | leading: journal, pool and the leader's listeners, from promotion to drain |
 //! | [`event`] | event records |
+//! | [`inherit`] | what workers left behind when their supervisor died |
 //! | [`instance`] | what commands and probes see of it |
 //! | [`run`] | the instance: lease, signals, RPC, probes |
 //!
@@ -29,6 +30,7 @@ pub mod budget;
 pub mod child;
 pub mod desired;
 pub mod event;
+pub mod inherit;
 pub mod instance;
 pub mod leader;
 pub mod link;

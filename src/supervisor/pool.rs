@@ -1,7 +1,15 @@
 //! Owns the workers and makes them match what is desired. One task owns all state and takes commands in turn; what is
 //! decided about a worker is decided by [`Unit`].
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -23,10 +31,15 @@ use crate::{
         child::{Identity, Launch, LaunchError, Launched, in_words},
         desired::Desired,
         event,
+        inherit::{self, Found, Inheritance},
         link::{Link, News, Order},
         machine::{Action, Event, Rules, Unit},
     },
+    worker::spool,
 };
+
+/// What a worker that ended left in its socket is read within this time.
+const LINK_ENDS: Duration = Duration::from_secs(5);
 
 /// What the pool works with.
 #[derive(Debug, Clone)]
@@ -70,7 +83,7 @@ pub enum Command {
 /// The pool's end of a conversation with its tasks.
 #[derive(Debug)]
 enum Inner {
-    Launched { key: String, launch: u64, result: Result<Box<Launched>, LaunchError> },
+    Launched { key: String, launch: u64, result: Result<Box<Launched>, LaunchError>, left: Left },
     Exited { key: String, launch: u64, how: String },
     News { key: String, launch: u64, news: News },
 }
@@ -85,11 +98,11 @@ pub struct Pool {
 impl Pool {
     /// Starts a pool without workers.
     #[must_use]
-    pub fn start(tools: Tools) -> Self {
+    pub fn start(tools: Tools, inheritance: Inheritance) -> Self {
         let (commands, receive) = mpsc::unbounded_channel();
         let (say, heard) = mpsc::unbounded_channel();
         let owner =
-            Owner { tools, say, workers: BTreeMap::new(), desired: None, launches: 0, generation: 0, draining: None };
+            Owner { tools, say, workers: BTreeMap::new(), desired: None, inheritance, generation: 0, draining: None };
         Self { commands, task: tokio::spawn(owner.run(receive, heard)) }
     }
 
@@ -123,7 +136,7 @@ struct Owner {
     say: mpsc::UnboundedSender<Inner>,
     workers: BTreeMap<String, Worker>,
     desired: Option<Arc<Desired>>,
-    launches: u64,
+    inheritance: Inheritance,
     generation: u64,
     draining: Option<(oneshot::Sender<Vec<String>>, Vec<String>)>,
 }
@@ -137,6 +150,8 @@ struct Worker {
     /// Asked to end before the launch was through.
     kill_on_launch: bool,
     link: Option<LinkHandle>,
+    /// The link of the process before, which reads on to the end of its socket.
+    ending: Option<Ending>,
     restarts: u64,
     started: bool,
     last_exit: Option<String>,
@@ -150,7 +165,36 @@ struct Worker {
 struct LinkHandle {
     orders: mpsc::Sender<Order>,
     committed: watch::Sender<u64>,
+    recorded: Arc<AtomicU64>,
     task: JoinHandle<()>,
+}
+
+/// A link whose worker has ended.
+#[derive(Debug)]
+struct Ending {
+    session: u64,
+    recorded: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+/// What an earlier process of a worker left.
+#[derive(Debug)]
+struct Left {
+    /// Its session, and the number of the last reading that went to the journal.
+    recorded: Option<(u64, u64)>,
+    spools: Vec<Found>,
+}
+
+impl Ending {
+    /// Waits for the end of the socket, then says what was recorded.
+    async fn settle(mut self) -> (u64, u64) {
+        if tokio::time::timeout(LINK_ENDS, &mut self.task).await.is_err() {
+            self.task.abort();
+            // Its end must be seen: until then it may record more.
+            let _ = self.task.await;
+        }
+        (self.session, self.recorded.load(Ordering::Acquire))
+    }
 }
 
 type Waiting = mpsc::UnboundedSender<(String, String)>;
@@ -188,6 +232,7 @@ impl Owner {
             }
             Command::Committed(acks) => {
                 for (source, up_to) in acks {
+                    self.inheritance.committed(source, up_to);
                     if let Some(link) = self.workers.values().find(|w| w.launch == source).and_then(|w| w.link.as_ref())
                     {
                         link.committed.send_replace(up_to);
@@ -243,7 +288,19 @@ impl Owner {
             self.publish(&key);
         }
         drop(waiting);
+        if before.is_none() {
+            self.take_over_the_rest();
+        }
         tokio::spawn(collect(refusals, answer));
+    }
+
+    /// What was left behind by workers that are not started again: another isolation, or none at all by now.
+    fn take_over_the_rest(&mut self) {
+        for found in inherit::find(&self.tools.run_dir.join("workers"), None) {
+            if !spool::key_of(&found.0).is_some_and(|key| self.workers.contains_key(key)) {
+                self.inheritance.take(found, &self.tools.board, &self.tools.journal);
+            }
+        }
     }
 
     fn restart(&mut self, key: &str) -> bool {
@@ -258,7 +315,18 @@ impl Owner {
 
     fn heard(&mut self, inner: Inner) {
         match inner {
-            Inner::Launched { key, launch, result } => self.launched(&key, launch, result),
+            Inner::Launched { key, launch, result, left } => {
+                if let Some((session, recorded)) = left.recorded {
+                    self.inheritance.note(session, recorded);
+                }
+                for found in left.spools {
+                    self.inheritance.take(found, &self.tools.board, &self.tools.journal);
+                }
+                if let Some((session, _)) = left.recorded {
+                    self.inheritance.done_with(session);
+                }
+                self.launched(&key, launch, result);
+            }
             Inner::Exited { key, launch, how } => self.exited(&key, launch, how),
             Inner::News { key, launch, news } => self.news(&key, launch, news),
         }
@@ -309,6 +377,7 @@ impl Owner {
     fn link(&self, key: &str, launch: u64, stream: tokio::net::UnixStream) -> LinkHandle {
         let (orders, receive) = mpsc::channel(16);
         let (committed, watch) = watch::channel(0);
+        let recorded = Arc::new(AtomicU64::new(0));
         let link = Link {
             key: key.to_owned(),
             source: launch,
@@ -317,6 +386,7 @@ impl Owner {
             epoch: self.tools.epoch,
             board: Arc::clone(&self.tools.board),
             journal: self.tools.journal.clone(),
+            recorded: Arc::clone(&recorded),
             committed: watch,
             orders: receive,
         };
@@ -324,7 +394,7 @@ impl Owner {
         let tell = move |news| {
             let _ = say.send(Inner::News { key: name.clone(), launch, news });
         };
-        LinkHandle { orders, committed, task: tokio::spawn(link.run(stream, tell)) }
+        LinkHandle { orders, committed, recorded, task: tokio::spawn(link.run(stream, tell)) }
     }
 
     fn exited(&mut self, key: &str, launch: u64, how: String) {
@@ -335,12 +405,7 @@ impl Owner {
         if let Some(link) = worker.link.take() {
             // What the worker sent before its end may still be in the socket: the link reads it and ends by itself.
             drop(link.orders);
-            let mut task = link.task;
-            tokio::spawn(async move {
-                if tokio::time::timeout(Duration::from_secs(5), &mut task).await.is_err() {
-                    task.abort();
-                }
-            });
+            worker.ending = Some(Ending { session: launch, recorded: link.recorded, task: link.task });
         }
         let wanted = matches!(worker.unit, Unit::Starting { .. } | Unit::Up);
         let how = match worker.killed_because.take() {
@@ -412,18 +477,27 @@ impl Owner {
         let Some(worker) = self.workers.get_mut(key) else { return };
         match action {
             Action::Launch => {
-                self.launches += 1;
-                worker.launch = self.launches;
+                worker.launch = new_session();
                 worker.kill_on_launch = false;
                 let launch = Launch {
                     key: key.to_owned(),
                     protocol: worker.plan.protocol.to_owned(),
                     run_dir: self.tools.run_dir.clone(),
                 };
-                let (say, key, number) = (self.say.clone(), key.to_owned(), self.launches);
+                let ending = worker.ending.take();
+                let (say, key, number) = (self.say.clone(), key.to_owned(), worker.launch);
+                let dir = self.tools.run_dir.join("workers");
                 tokio::spawn(async move {
                     let result = launch.go().await.map(Box::new);
-                    let _ = say.send(Inner::Launched { key, launch: number, result });
+                    // The earlier worker is gone by now: what it left is whole, and its link is at the end of its socket.
+                    let recorded = match ending {
+                        Some(ending) => Some(ending.settle().await),
+                        None => None,
+                    };
+                    let of = key.clone();
+                    let spools = tokio::task::spawn_blocking(move || inherit::find(&dir, Some(&of))).await;
+                    let left = Left { recorded, spools: spools.unwrap_or_default() };
+                    let _ = say.send(Inner::Launched { key, launch: number, result, left });
                 });
             }
             Action::Drain => worker.order(Order::Drain { within: self.tools.times.worker_drain }),
@@ -501,6 +575,7 @@ impl Worker {
             process: None,
             kill_on_launch: false,
             link: None,
+            ending: None,
             restarts: 0,
             started: false,
             last_exit: None,
@@ -518,6 +593,12 @@ impl Worker {
             tracing::warn!(worker = self.plan.key.as_str(), error = %e, "order not taken");
         }
     }
+}
+
+/// Names a worker's process, in the journal and in its spool: random, since later leaders must not give it again. 53 bits, so
+/// that every reader of JSON keeps it exact; not 0, which is the supervisor itself.
+fn new_session() -> u64 {
+    (RandomState::new().build_hasher().finish() >> 11).max(1)
 }
 
 /// True when a worker runs the same under both.

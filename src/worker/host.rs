@@ -1,6 +1,7 @@
 //! The process: takes its lock, waits for its supervisor, obeys it, and leaves when the supervisor is gone.
 
 use std::{
+    collections::HashMap,
     io,
     os::fd::AsFd,
     path::{Path, PathBuf},
@@ -15,7 +16,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, timeout, timeout_at},
 };
-use worker_contract::{ConnectionConfig, Protocol, StationConfig};
+use worker_contract::{ConnectionConfig, Protocol, StationConfig, config::names_digest};
 
 use crate::{
     coordination::{Attempt, CoordinationLock, FileGuard, FileLock, LockError, OwnerError, write_owner},
@@ -23,6 +24,7 @@ use crate::{
     worker::{
         lane::Shared,
         lanes::{Lanes, STOP_WITHIN},
+        spool::{self, Header, SpoolStation},
         wire::{self, FromWorker, Reader, ToWorker, WireError, Writer},
     },
 };
@@ -103,20 +105,27 @@ pub async fn run(protocol: &'static dyn Protocol, options: HostOptions) -> Resul
     let hello = FromWorker::Hello {
         build: options.build.clone(),
         pid: std::process::id(),
-        session: random(),
         protocol: protocol.name().to_owned(),
     };
     writer.send(&hello).await.map_err(HostError::Wire)?;
     let hello: ToWorker = reader.receive_within(SUPERVISOR_WITHIN).await.map_err(HostError::Wire)?;
-    let ToWorker::Hello { epoch, instance, .. } = hello else { return Err(HostError::Order("no hello")) };
+    let ToWorker::Hello { epoch, instance, session, .. } = hello else { return Err(HostError::Order("no hello")) };
     tracing::debug!(worker = options.key, epoch, instance, "supervisor connected");
     let shared = Shared::new(OUTBOX_BYTES);
     let (say, said) = mpsc::channel(16);
     let writing = tokio::spawn(write(writer, said, Arc::clone(&shared)));
-    let mut host =
-        Host { lanes: Lanes::new(protocol, dir, Arc::clone(&shared)), shared, say, arriving: None, untidy: false };
+    let mut host = Host {
+        lanes: Lanes::new(protocol, dir.clone(), Arc::clone(&shared)),
+        shared: Arc::clone(&shared),
+        say,
+        arriving: None,
+        untidy: false,
+        stations: HashMap::new(),
+        retired: Vec::new(),
+    };
     let ended = host.obey(&mut reader).await;
     writing.abort();
+    leave_behind(&dir, &options.key, Header { session, stations: host.stations }, &shared);
     ended
 }
 
@@ -143,9 +152,24 @@ async fn accept() -> Result<UnixStream, HostError> {
     Ok(accepted.map_err(HostError::Socket)?.0)
 }
 
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::hash::RandomState::new().build_hasher().finish()
+/// Leaves what is not committed to the next leader.
+fn leave_behind(dir: &Path, key: &str, header: Header, shared: &Shared) {
+    let outbox = shared.outbox();
+    let (readings, session) = (outbox.uncommitted(), header.session);
+    if outbox.is_empty() {
+        return;
+    }
+    let frames: Vec<Bytes> = outbox.frames().collect();
+    drop(outbox);
+    let written = spool::encode(&header, frames)
+        .map_err(anyhow::Error::new)
+        .and_then(|bytes| Ok(spool::write(dir, key, session, &bytes)?));
+    match written {
+        Ok(path) => {
+            tracing::info!(readings, spool = %path.display(), "readings that are not committed are left behind")
+        }
+        Err(error) => tracing::error!(readings, "readings that are not committed are lost: {error:#}"),
+    }
 }
 
 struct Host {
@@ -153,6 +177,9 @@ struct Host {
     shared: Arc<Shared>,
     say: mpsc::Sender<FromWorker>,
     arriving: Option<Arriving>,
+    /// The stations behind the handles whose readings may be in the outbox: those of this configuration and the last.
+    stations: HashMap<u32, SpoolStation>,
+    retired: Vec<u32>,
     /// A configuration was taken: the memory that this needed is given back at the next look.
     untidy: bool,
 }
@@ -218,9 +245,23 @@ impl Host {
 
     async fn configure_when_whole(&mut self) {
         let Some(arriving) = self.arriving.take_if(|a| a.missing == 0) else { return };
+        self.remember(&arriving.connections);
         let refused = self.lanes.apply(arriving.connections).await;
         self.untidy = true;
         let _ = self.say.send(FromWorker::Configured { generation: arriving.generation, refused }).await;
+    }
+
+    fn remember(&mut self, connections: &[ConnectionConfig]) {
+        for handle in std::mem::take(&mut self.retired) {
+            self.stations.remove(&handle);
+        }
+        let now: HashMap<u32, SpoolStation> = connections
+            .iter()
+            .flat_map(|c| &c.stations)
+            .map(|s| (s.handle, SpoolStation { id: s.id.clone(), names: names_digest(&s.points) }))
+            .collect();
+        self.retired = self.stations.keys().filter(|h| !now.contains_key(h)).copied().collect();
+        self.stations.extend(now);
     }
 
     /// Ends polling, waits for the acks of what was read, says goodbye.
@@ -243,9 +284,8 @@ impl Host {
     }
 
     async fn orphaned(&mut self) -> Result<(), HostError> {
-        let uncommitted = self.shared.outbox().uncommitted();
         self.lanes.stop(ORPHANED_WITHIN).await;
-        tracing::info!(uncommitted, "supervisor gone, leaving");
+        tracing::info!("supervisor gone, leaving");
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! | [`wire`] | the messages between worker and supervisor |
 //! | [`schedule`] | when each station of a lane is polled (pure) |
 //! | [`outbox`] | readings that are not committed yet (pure) |
+//! | [`spool`] | what a worker leaves behind that is not committed |
 //! | [`station`] | a station's state, counters and conditioning (pure) |
 //! | [`lane`] | one transport connection: polls its stations in turn |
 //! | [`gate`] | the locks of the physical resources behind a connection |
@@ -25,5 +26,6 @@ pub mod lane;
 pub mod lanes;
 pub mod outbox;
 pub mod schedule;
+pub mod spool;
 pub mod station;
 pub mod wire;

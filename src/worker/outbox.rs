@@ -77,6 +77,11 @@ impl Outbox {
         }
     }
 
+    /// The packed batches that wait for their ack, sent or not.
+    pub fn frames(&self) -> impl Iterator<Item = Bytes> + '_ {
+        self.batches.iter().map(|b| b.frame.clone())
+    }
+
     /// Readings that wait for their ack.
     #[must_use]
     pub fn uncommitted(&self) -> u64 {

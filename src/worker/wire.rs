@@ -60,6 +60,8 @@ pub enum ToWorker {
         epoch: u64,
         /// Its instance.
         instance: String,
+        /// Names this process of the worker, in the journal and in its spool.
+        session: u64,
     },
     /// A new configuration: its connections without their stations, which follow one by one.
     Configure {
@@ -103,8 +105,6 @@ pub enum FromWorker {
         build: String,
         /// Its process.
         pid: u32,
-        /// Random for each process: numbers of readings mean something only within it.
-        session: u64,
         /// The protocol's name.
         protocol: String,
     },

@@ -10,6 +10,7 @@ use std::{
         },
     },
     process::{Child, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -19,7 +20,7 @@ use serde_json::Value;
 
 use super::{
     harness::{Gateway, Instance, Manifest, pair, signal, until},
-    peer::Peer,
+    peer::{Answer, Peer, frame_of},
 };
 
 fn plant(peer: &Peer) -> Manifest {
@@ -253,4 +254,70 @@ fn who_listens_gets_every_record_from_the_leader_and_from_its_follower_after_it(
     assert!(heard.iter().all(|r| r["kind"] != "reading" || on_disk.iter().any(|d| d["seq"] == r["seq"])));
     tail.kill().unwrap();
     tail.wait().unwrap();
+}
+
+/// A register that counts how often it was read: each answer is another value, so that a reading which is lost or doubled
+/// shows.
+fn counting(peer: &Peer) {
+    let count = AtomicU16::new(0);
+    peer.behave(move |request| {
+        let [high, low] = count.fetch_add(1, Ordering::SeqCst).to_be_bytes();
+        Answer::Raw(frame_of(request, &[3, 2, high, low]))
+    });
+}
+
+fn assert_each_reading_once(gateway: &Gateway, at_most_missing: usize) {
+    let readings = gateway.readings("s", "v");
+    let values: Vec<u64> = readings.iter().filter_map(|r| r["value"].as_u64()).collect();
+    let mut sorted = values.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), values.len(), "readings are recorded twice: {values:?}");
+    let missing = (0..=*sorted.last().unwrap()).filter(|v| sorted.binary_search(v).is_err()).collect::<Vec<_>>();
+    assert!(missing.len() <= at_most_missing, "lost: {missing:?} of {}", values.len());
+}
+
+#[test]
+fn what_was_read_while_the_leader_hung_is_recorded_by_the_next_once() {
+    let peer = Peer::start();
+    counting(&peer);
+    let gateway = Gateway::new(&Manifest::pair().connection("c", peer.addr).simple("s", "c", 1, 20));
+    let (a, b) = pair(&gateway);
+    gateway.more_good("s", "v", 10);
+    a.signal(Signal::STOP);
+    b.wait_leader();
+    gateway.more_good("s", "v", 10);
+    assert_eq!(b.drain(), Some(0));
+    // Of those read in a second and a half none is lost but, at the most, the one in flight at the end of the worker.
+    assert!(peer.asked(1) > 60, "{} polls", peer.asked(1));
+    assert_each_reading_once(&gateway, 1);
+    let taken = gateway.events("readings_taken_over");
+    assert!(taken.iter().any(|e| e["taken"].as_u64() > Some(20)), "{taken:?}");
+    let left = fs::read_dir(gateway.run_dir().join("workers")).unwrap().flatten();
+    let left: Vec<_> = left.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "spool")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    gateway.assert_journal_sound();
+}
+
+#[test]
+fn leaders_that_are_killed_one_after_the_other_lose_and_double_no_reading() {
+    const KILLS: usize = 6;
+    let peer = Peer::start();
+    counting(&peer);
+    let gateway = Gateway::new(&Manifest::pair().connection("c", peer.addr).simple("s", "c", 1, 10));
+    let (mut leader, mut follower) = pair(&gateway);
+    for kill in 0..KILLS {
+        gateway.more_good("s", "v", 7 * (kill + 1));
+        let id = leader.id.to_owned();
+        leader.kill();
+        follower.wait_leader();
+        leader = follower;
+        follower = gateway.start(&id);
+        follower.wait_follower();
+    }
+    gateway.more_good("s", "v", 10);
+    assert_eq!(follower.drain(), Some(0));
+    assert_eq!(leader.drain(), Some(0));
+    assert_each_reading_once(&gateway, KILLS);
+    gateway.assert_journal_sound();
 }
