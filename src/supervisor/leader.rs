@@ -233,6 +233,9 @@ async fn pass_on(mut committed: mpsc::UnboundedReceiver<Vec<(u64, u64)>>, pool: 
     }
 }
 
+/// The log names so many faults; the event record has more, and `journal verify` all.
+const FAULTS_IN_LOG: usize = 5;
+
 fn tell_recovery(recovered: &Recovered) {
     let report = &recovered.report;
     let took_ms = u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX);
@@ -241,7 +244,7 @@ fn tell_recovery(recovered: &Recovered) {
         tracing::info!(first, last, took_ms, "journal recovered");
         return;
     }
-    for fault in &report.faults {
+    for fault in report.faults.iter().take(FAULTS_IN_LOG) {
         tracing::warn!(%fault, "journal");
     }
     let (faults, repairs, cut_bytes, missing) = (report.fault_count, report.repairs, report.cut_bytes, report.missing);

@@ -1,6 +1,10 @@
 //! Where an instance answers: its own socket and probes, and the leader's.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::{sleep, timeout};
 
@@ -54,13 +58,55 @@ pub async fn of_instance(
     inherited: &Inherited,
     instance: &Arc<Instance>,
 ) -> Result<Option<ProbeServer>, ListenError> {
-    let addr = match &options.http {
-        Http::Off => return Ok(None),
-        Http::At(addr) => addr.clone(),
-        Http::Default => Addr::Unix(options.run_dir.join(format!("{}.http.sock", options.instance))),
-    };
+    let Some(addr) = own_probes(options) else { return Ok(None) };
     let listener = acquire_listener(&addr, OWN_NAME, inherited).await?;
     Ok(Some(ProbeServer::start(listener, Arc::clone(instance) as _)))
+}
+
+/// Makes the instance's own sockets anew when somebody removed their files: a gateway that nobody can ask is as good as
+/// dead to its operator. True when it had to.
+pub async fn mend_own(
+    options: &RunOptions,
+    inherited: &Inherited,
+    instance: &Arc<Instance>,
+    server: &mut Server,
+    probes: &mut Option<ProbeServer>,
+) -> bool {
+    let socket = options.run_dir.join(format!("{}.sock", options.instance));
+    let gone = !socket.exists();
+    if gone && let Some(anew) = bind(&socket, instance).await {
+        *server = anew;
+    }
+    if let Http::Default | Http::At(Addr::Unix(_)) = &options.http
+        && !inherited.names().any(|name| name == OWN_NAME)
+        && !own_probes(options).is_some_and(|addr| matches!(addr, Addr::Unix(path) if path.exists()))
+        && let Ok(anew) = of_instance(options, inherited, instance).await
+    {
+        *probes = anew;
+    }
+    gone
+}
+
+async fn bind(path: &Path, instance: &Arc<Instance>) -> Option<Server> {
+    match UnixTransport::bind(path).await {
+        Ok(transport) => {
+            tracing::warn!(path = %path.display(), "somebody removed this socket; made anew");
+            Some(serve(transport, Arc::clone(instance) as _, Limits::default()))
+        }
+        // Tried again at the next look; with its folder gone there is more to tell than this.
+        Err(error) => {
+            tracing::debug!(path = %path.display(), %error, "a socket that was removed cannot be made anew");
+            None
+        }
+    }
+}
+
+fn own_probes(options: &RunOptions) -> Option<Addr> {
+    match &options.http {
+        Http::Off => None,
+        Http::At(addr) => Some(addr.clone()),
+        Http::Default => Some(Addr::Unix(options.run_dir.join(format!("{}.http.sock", options.instance)))),
+    }
 }
 
 /// Opens the leader's listeners. Neither keeps it from leading.
@@ -91,6 +137,16 @@ async fn control(path: PathBuf, instance: &Arc<Instance>) -> Option<Server> {
 }
 
 impl LeaderListeners {
+    /// As [`mend_own`].
+    pub async fn mend(&mut self, options: &RunOptions, instance: &Arc<Instance>) {
+        let path = options.run_dir.join("control.sock");
+        if !path.exists()
+            && let Some(anew) = bind(&path, instance).await
+        {
+            self.control = Some(anew);
+        }
+    }
+
     /// Stops accepting, and lets requests in flight be answered.
     pub async fn close(self, within: Duration) {
         let http = async {

@@ -399,7 +399,10 @@ impl Owner {
 
     fn exited(&mut self, key: &str, launch: u64, how: String) {
         let Some(worker) = self.workers.get_mut(key).filter(|w| w.launch == launch) else { return };
-        worker.process = None;
+        if worker.process.take().is_some() {
+            // The next launch makes its own; without one, nothing is to be left behind.
+            let _ = std::fs::remove_file(self.tools.run_dir.join("workers").join(format!("{key}.sock")));
+        }
         worker.kill_on_launch = false;
         worker.answers.clear();
         if let Some(link) = worker.link.take() {

@@ -4,7 +4,10 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,7 +25,7 @@ use crate::{
         drain::{Drain, DrainHook, Stage},
         notify::{Notifier, Word},
         parent,
-        probes::ProbeServer,
+        probes::{ProbeServer, ProbeState},
         signals::{Order, Signals},
     },
     memory,
@@ -169,38 +172,51 @@ impl Supervisor {
                     tracing::info!("the process that this one was started with is gone");
                     Next::Drain
                 }
-                _ = self.look.tick() => self.look_around(),
+                _ = self.look.tick() => self.look_around().await,
             };
             match next {
                 Next::Go => {}
                 Next::Drain => {
                     // Who wishes something from now on is told that the instance drains.
                     drop(wished);
-                    self.drain(signals).await;
-                    return Ended::Drained;
+                    return self.drain(signals).await;
                 }
                 Next::Leave(ended) => return ended,
                 Next::Fail(why) => {
                     tracing::error!(why, "a critical part failed: draining, so that the other instance takes over");
                     drop(wished);
-                    self.drain(signals).await;
+                    // How the drain went is in the log; that it had to be is what counts.
+                    let _ = self.drain(signals).await;
                     return Ended::Failed(why);
                 }
             }
         }
     }
 
-    fn look_around(&mut self) -> Next {
+    async fn look_around(&mut self) -> Next {
         if std::mem::take(&mut self.untidy) {
             memory::give_back();
         }
         if let Some(why) = self.leading.as_ref().and_then(|(leader, _)| leader.broken()) {
             return Next::Fail(why.to_owned());
         }
+        self.mend_sockets().await;
         if self.notifier.watchdog_interval().is_some() {
             self.notifier.tell(&Word::Watchdog);
         }
         Next::Go
+    }
+
+    async fn mend_sockets(&mut self) {
+        let Self { options, inherited, instance, server, probes, .. } = self;
+        let gone = listeners::mend_own(options, inherited, instance, server, probes).await;
+        if let Some((_, listeners)) = &mut self.leading {
+            listeners.mend(&self.options, &self.instance).await;
+        }
+        // Whoever removed the sockets may have removed the registry as well.
+        if gone && let Err(error) = self.instance.registry.set_role(&self.options.instance, self.instance.role()) {
+            tracing::warn!(%error, "the registry of instances");
+        }
     }
 
     async fn lease_event(&mut self, event: Option<LeaseEvent>) -> Next {
@@ -339,13 +355,14 @@ impl Supervisor {
     }
 
     /// Leaves in order; see the stages. Its own socket and its probes answer that it drains until the very end.
-    async fn drain(mut self, mut signals: Signals) {
+    async fn drain(mut self, mut signals: Signals) -> Ended {
         signals.drain_began();
         self.instance.set_draining();
         self.notifier.tell(&Word::Stopping);
         let within = self.manifest.lifecycle.drain_timeout;
         let mut drain = Drain::new();
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        let unwritten = Arc::new(AtomicU64::new(0));
         let server = self.server;
         drain.add(DrainHook::new(Stage::Files, "the instance's socket", move |_| async move {
             server.drain(Drain::LAST).await;
@@ -363,12 +380,17 @@ impl Supervisor {
                     tracing::warn!(workers = killed.join(", "), "workers that did not leave by themselves");
                 }
             }));
+            let unwritten = Arc::clone(&unwritten);
             drain.add(DrainHook::new(Stage::Upstream, "journal", move |until| async move {
                 let closed = tokio::task::spawn_blocking(move || journal.close(left(until))).await;
                 if let Ok(report) = closed
                     && report.unwritten > 0
                 {
-                    tracing::error!(unwritten = report.unwritten, "readings that the disk did not take are lost");
+                    unwritten.store(report.unwritten, Ordering::Relaxed);
+                    tracing::error!(
+                        unwritten = report.unwritten,
+                        "the disk did not take these readings; what the workers hold of them waits in the run folder"
+                    );
                 }
             }));
         }
@@ -386,18 +408,25 @@ impl Supervisor {
         let hurry = CancellationToken::new();
         let drained = drain.run(within, hurry.clone());
         tokio::pin!(drained);
-        loop {
+        let report = loop {
             tokio::select! {
-                _ = &mut drained => break,
+                report = &mut drained => break report,
                 order = signals.next() => match order {
                     Order::EndWait => hurry.cancel(),
-                    Order::Leave => return,
+                    Order::Leave => return Ended::Left,
                     Order::Drain | Order::Reload => {}
                 },
             }
-        }
+        };
         if let Some(probes) = self.probes.take() {
             let _ = tokio::time::timeout(Duration::from_millis(200), probes.stop()).await;
+        }
+        match unwritten.load(Ordering::Relaxed) {
+            0 if report.is_clean() => Ended::Drained,
+            // A person ended the wait, and got what was asked for.
+            0 if hurry.is_cancelled() => Ended::Left,
+            0 => Ended::Failed(format!("the drain's time was over before its work: {}", report.held.join(", "))),
+            unwritten => Ended::Failed(format!("the disk did not take {unwritten} readings")),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     worker::{
         gate::Gate,
         outbox::Outbox,
-        schedule::{Cycle, Schedule, Step},
+        schedule::{Cycle, Schedule, Step, probe_timeout},
         station::{Ended, Station},
         wire::{self, FromWorker, Readings, StationReport},
     },
@@ -291,10 +291,14 @@ impl Running {
         match self.schedule.next(now) {
             Step::Idle => Some(FOREVER),
             Step::Wait(until) => Some(until.since(now)),
-            Step::Poll { slot, missed, probe } => {
+            Step::Poll { slot, missed, probe, lively } => {
                 let at = self.stations.iter().position(|s| s.slot == slot)?;
                 let mut station = self.stations.swap_remove(at);
-                self.poll(&mut station, missed, probe).await;
+                let patience = match probe {
+                    Some(pause) => Patience { probe: Some(probe_timeout(pause, station.timeout())), retries: 0 },
+                    None => Patience { probe: None, retries: if lively { station.config.retries } else { 0 } },
+                };
+                self.poll(&mut station, missed, patience).await;
                 self.stations.push(station);
                 None
             }
@@ -362,16 +366,18 @@ impl Running {
         self.report(station, crossed);
     }
 
-    async fn poll(&mut self, station: &mut Station, missed: u64, probe: bool) {
+    async fn poll(&mut self, station: &mut Station, missed: u64, patience: Patience) {
         station.begin(missed);
         let slot = station.slot;
         let all = self.driver.requests(slot);
         let mut walk = Walk::new(std::mem::take(&mut station.first_request), all);
-        let mut retries = if probe { 0 } else { station.config.retries };
+        let mut retries = patience.retries;
         loop {
             let before = self.driver.requests(slot);
             let Some(index) = walk.index(before) else { break };
-            match self.request(station, index).await {
+            // Once it answers it is asked as ever.
+            let within = patience.probe.filter(|_| !walk.answered).unwrap_or_else(|| station.timeout());
+            match self.request(station, index, within).await {
                 Ok(Outcome::Split) => walk.split(before, self.driver.requests(slot)),
                 Ok(Outcome::Done) => {
                     self.link = Link::Up { used: true };
@@ -414,11 +420,11 @@ impl Running {
         }
     }
 
-    async fn request(&mut self, station: &mut Station, index: usize) -> Result<Outcome, DriverError> {
+    async fn request(&mut self, station: &mut Station, index: usize, within: Duration) -> Result<Outcome, DriverError> {
         if station.config.inter_request_ms > 0 {
             sleep(Duration::from_millis(u64::from(station.config.inter_request_ms))).await;
         }
-        let (slot, within) = (station.slot, station.timeout());
+        let slot = station.slot;
         let before = self.driver.traffic();
         let begun = Instant::now();
         let mut sink = station.sink(&mut self.buffer);
@@ -451,6 +457,15 @@ impl Running {
     async fn close(mut self) {
         self.driver.close(CLOSE_WITHIN).await;
     }
+}
+
+/// How much a cycle waits for its first answer.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// The time for a probe; `None` outside a back-off.
+    probe: Option<Duration>,
+    /// How often a request without an answer is sent again.
+    retries: u8,
 }
 
 /// The requests of one cycle, each once, beginning anywhere; a split makes the list longer while it is walked.

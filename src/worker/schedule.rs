@@ -20,6 +20,17 @@ pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 /// The longest pause of a back-off.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
+/// How long a probe waits for its answer: a tenth of the pause before it, at most the station's own timeout. So a silent
+/// station takes no more than a tenth of its lane's time from the others, and one that is slow to answer is heard again
+/// once its pauses are long.
+#[must_use]
+pub fn probe_timeout(pause: Duration, timeout: Duration) -> Duration {
+    timeout.min((pause / 10).max(PROBE_LEAST))
+}
+
+/// A probe waits at least this long.
+pub const PROBE_LEAST: Duration = Duration::from_millis(50);
+
 /// How a cycle ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cycle {
@@ -41,8 +52,10 @@ pub enum Step {
         slot: Slot,
         /// Ticks skipped.
         missed: u64,
-        /// Whether the station is in its back-off.
-        probe: bool,
+        /// The pause that the station has just sat out in its back-off, if it is in one.
+        probe: Option<Duration>,
+        /// Whether it answered the last time it was asked: what is silent is not asked again within a cycle.
+        lively: bool,
     },
     /// Nothing is due before.
     Wait(Boot),
@@ -95,17 +108,17 @@ impl Schedule {
         if entry.due > now {
             return Step::Wait(entry.due);
         }
-        let probe = entry.backoff().is_some();
-        let missed = if probe { 0 } else { skipped(now.since(entry.due), entry.interval) };
+        let probe = entry.backoff();
+        let missed = if probe.is_some() { 0 } else { skipped(now.since(entry.due), entry.interval) };
         // On the grid, so that a late poll does not shift those after it.
         let ticks = u32::try_from(missed + 1).unwrap_or(u32::MAX);
-        entry.due = if entry.interval.is_zero() || probe {
+        entry.due = if entry.interval.is_zero() || probe.is_some() {
             // A moment later than those that are due already, so that stations without an interval take turns.
             now.plus(entry.interval.max(Duration::from_nanos(1)))
         } else {
             entry.due.plus(entry.interval.saturating_mul(ticks))
         };
-        Step::Poll { slot: entry.slot, missed, probe }
+        Step::Poll { slot: entry.slot, missed, probe, lively: entry.silent_cycles == 0 }
     }
 
     /// Tells how the poll of a station ended. The back-off that is now in force, if any.
@@ -167,9 +180,9 @@ mod tests {
     fn ten_seconds_of_standstill_cost_one_poll_and_are_counted() {
         let mut s = Schedule::default();
         s.add(1, ms(100), at(0));
-        assert_eq!(s.next(at(0)), Step::Poll { slot: 1, missed: 0, probe: false });
+        assert_eq!(s.next(at(0)), Step::Poll { slot: 1, missed: 0, probe: None, lively: true });
         assert_eq!(s.next(at(10)), Step::Wait(at(100)));
-        assert_eq!(s.next(at(10_150)), Step::Poll { slot: 1, missed: 100, probe: false });
+        assert_eq!(s.next(at(10_150)), Step::Poll { slot: 1, missed: 100, probe: None, lively: true });
         assert_eq!(s.next(at(10_151)), Step::Wait(at(10_200)));
     }
 
@@ -218,7 +231,17 @@ mod tests {
         assert!(good >= 115, "{good}");
         let gaps: Vec<u64> = silent.windows(2).map(|w| (w[1].0 - w[0].0 - 300 + 500) / 1000).collect();
         assert_eq!(gaps, [1, 1, 2, 4, 8, 16, 30, 30], "{silent:?}");
-        assert!(silent.iter().skip(2).all(|(_, probe)| *probe));
+        assert!(silent.iter().skip(2).all(|(_, probe)| probe.is_some()));
+    }
+
+    #[test]
+    fn a_probe_takes_a_tenth_of_the_pause_before_it_and_no_more_than_the_timeout() {
+        let within = |pause, timeout| probe_timeout(ms(pause), ms(timeout));
+        assert_eq!(within(1_000, 1_000), ms(100));
+        assert_eq!(within(8_000, 1_000), ms(800));
+        assert_eq!(within(30_000, 1_000), ms(1_000));
+        assert_eq!(within(1_000, 80), ms(80));
+        assert_eq!(within(100, 1_000), PROBE_LEAST);
     }
 
     #[test]
@@ -228,7 +251,7 @@ mod tests {
         for _ in 0..10 {
             s.finished(1, Cycle::Silent, at(0));
         }
-        assert_eq!(s.next(at(30_000)), Step::Poll { slot: 1, missed: 0, probe: true });
+        assert_eq!(s.next(at(30_000)), Step::Poll { slot: 1, missed: 0, probe: Some(BACKOFF_MAX), lively: false });
         assert_eq!(s.finished(1, Cycle::Answered, at(30_010)), None);
         assert_eq!(s.next(at(30_010)), Step::Wait(at(30_100)));
     }

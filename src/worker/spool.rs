@@ -143,7 +143,12 @@ pub fn write(dir: &Path, key: &str, session: u64, bytes: &[u8]) -> Result<PathBu
 pub fn list(dir: &Path, key: Option<&str>) -> Result<Vec<PathBuf>, SpoolError> {
     let failed = |source| SpoolError::File { what: "look for", path: dir.to_owned(), source };
     let mut found = Vec::new();
-    for entry in fs::read_dir(dir).map_err(failed)? {
+    let entries = match fs::read_dir(dir) {
+        // No worker was ever here.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
         let path = entry.map_err(failed)?.path();
         if key_of(&path).is_some_and(|of| key.is_none_or(|k| k == of)) {
             found.push(path);

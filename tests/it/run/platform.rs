@@ -107,7 +107,7 @@ fn p5_a_gateway_starts_and_is_followed_on_a_full_disk() {
 }
 
 #[test]
-fn p5_a_drain_on_a_full_disk_ends_in_time_and_says_what_is_lost() {
+fn p5_a_drain_on_a_full_disk_ends_in_time_and_leaves_what_it_holds_to_the_next_start() {
     let peer = Peer::start();
     let text = plant(&peer, "").text().replace("drain_timeout_ms = 5000", "drain_timeout_ms = 1500");
     let gateway = Gateway::new(&plant(&peer, ""));
@@ -119,14 +119,21 @@ fn p5_a_drain_on_a_full_disk_ends_in_time_and_says_what_is_lost() {
     };
     let a = gateway.start("a");
     gateway.more_good("s", "v", 5);
-    fill(&state);
+    let ballast = fill(&state);
     a.status_when("the trouble is told", |s| s["journal"]["trouble"].is_string());
     let begun = Instant::now();
-    a.drain();
+    assert_eq!(a.drain(), Some(1), "what was not done is not told as done");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     let log = gateway.log("a");
-    assert!(log.contains("readings that the disk did not take are lost"), "{log}");
+    assert!(log.contains("the disk did not take these readings"), "{log}");
     until("the worker is gone", || gateway.workers().is_empty().then_some(()));
+    gateway.assert_journal_sound();
+    // What the worker left behind is recorded once there is room.
+    fs::remove_file(ballast).unwrap();
+    let a = gateway.start("a");
+    let taken = until("they are taken over", || gateway.events("readings_taken_over").pop());
+    assert!(taken["taken"].as_u64() > Some(0), "{taken}");
+    assert_eq!(a.drain(), Some(0));
     gateway.assert_journal_sound();
 }
 
@@ -353,4 +360,21 @@ fn a_station_that_is_down_for_long_does_not_flood_the_log() {
     let lines =
         gateway.log("a").lines().filter(|l| l.contains("station state") || l.contains("still not well")).count();
     assert!(lines <= 3, "{lines} lines:\n{}", gateway.log("a"));
+}
+
+#[test]
+fn sockets_that_somebody_removed_are_made_anew() {
+    let peer = Peer::start();
+    let gateway = Gateway::new(&Manifest::new("").connection("c", peer.addr).simple("s", "c", 1, 50));
+    let a = gateway.start("a");
+    a.wait_leader();
+    for name in ["a.sock", "control.sock"] {
+        std::fs::remove_file(gateway.run_dir().join(name)).unwrap();
+    }
+    until("both sockets answer again", || {
+        let answers = |args: &[&str]| gateway.ask(args).status.success().then_some(());
+        answers(&["status", "--json"])?;
+        answers(&["status", "--json", "--instance", "a"])
+    });
+    assert_eq!(a.drain(), Some(0));
 }
