@@ -8,6 +8,7 @@
 //! | [`board`] | what is known of stations, workers and readings |
 //! | [`child`] | launches, signals and ends worker processes |
 //! | [`link`] | one worker's socket: commands out, readings into the journal |
+//! | [`member`] | one worker of the pool: process, link, what it left |
 //! | [`pool`] | owns the workers and makes them match what is desired |
 //! | [`leader`] | leading: journal, pool and the leader's listeners, from promotion to drain |
 //! | [`event`] | event records |
@@ -36,6 +37,7 @@ pub mod leader;
 pub mod link;
 pub mod listeners;
 pub mod machine;
+pub mod member;
 pub mod pool;
 pub mod run;
 pub mod setup;

@@ -3,11 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    hash::{BuildHasher, Hasher, RandomState},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -27,19 +23,17 @@ use crate::{
     status::WorkerStatus,
     supervisor::{
         board::Board,
-        budget::{Budget, Verdict},
-        child::{Identity, Launch, LaunchError, Launched, in_words},
+        budget::Verdict,
+        child::{Launch, LaunchError, Launched, in_words},
         desired::Desired,
         event,
-        inherit::{self, Found, Inheritance},
+        inherit::{self, Inheritance},
         link::{Link, News, Order},
         machine::{Action, Event, Rules, Unit},
+        member::{Ending, Left, LinkHandle, Worker, new_session},
     },
     worker::spool,
 };
-
-/// What a worker that ended left in its socket is read within this time.
-const LINK_ENDS: Duration = Duration::from_secs(5);
 
 /// What the pool works with.
 #[derive(Debug, Clone)]
@@ -140,64 +134,6 @@ struct Owner {
     generation: u64,
     draining: Option<(oneshot::Sender<Vec<String>>, Vec<String>)>,
 }
-
-struct Worker {
-    plan: WorkerPlan,
-    unit: Unit,
-    budget: Budget,
-    launch: u64,
-    process: Option<Identity>,
-    /// Asked to end before the launch was through.
-    kill_on_launch: bool,
-    link: Option<LinkHandle>,
-    /// The link of the process before, which reads on to the end of its socket.
-    ending: Option<Ending>,
-    restarts: u64,
-    started: bool,
-    last_exit: Option<String>,
-    /// Why the pool ended the present process.
-    killed_because: Option<String>,
-    /// Not in the manifest any more: forgotten once it is gone.
-    leaving: bool,
-    answers: Vec<(u64, Waiting)>,
-}
-
-struct LinkHandle {
-    orders: mpsc::Sender<Order>,
-    committed: watch::Sender<u64>,
-    recorded: Arc<AtomicU64>,
-    task: JoinHandle<()>,
-}
-
-/// A link whose worker has ended.
-#[derive(Debug)]
-struct Ending {
-    session: u64,
-    recorded: Arc<AtomicU64>,
-    task: JoinHandle<()>,
-}
-
-/// What an earlier process of a worker left.
-#[derive(Debug)]
-struct Left {
-    /// Its session, and the number of the last reading that went to the journal.
-    recorded: Option<(u64, u64)>,
-    spools: Vec<Found>,
-}
-
-impl Ending {
-    /// Waits for the end of the socket, then says what was recorded.
-    async fn settle(mut self) -> (u64, u64) {
-        if tokio::time::timeout(LINK_ENDS, &mut self.task).await.is_err() {
-            self.task.abort();
-            // Its end must be seen: until then it may record more.
-            let _ = self.task.await;
-        }
-        (self.session, self.recorded.load(Ordering::Acquire))
-    }
-}
-
-type Waiting = mpsc::UnboundedSender<(String, String)>;
 
 impl Owner {
     async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>, mut heard: mpsc::UnboundedReceiver<Inner>) {
@@ -566,42 +502,6 @@ impl Owner {
         }
         true
     }
-}
-
-impl Worker {
-    fn new(plan: WorkerPlan) -> Self {
-        Self {
-            plan,
-            unit: Unit::Down,
-            budget: Budget::default(),
-            launch: 0,
-            process: None,
-            kill_on_launch: false,
-            link: None,
-            ending: None,
-            restarts: 0,
-            started: false,
-            last_exit: None,
-            killed_because: None,
-            leaving: false,
-            answers: Vec::new(),
-        }
-    }
-
-    fn order(&self, order: Order) {
-        if let Some(link) = &self.link
-            && let Err(e) = link.orders.try_send(order)
-        {
-            // Sixteen orders wait: the worker does not listen, and its deadlines will end it.
-            tracing::warn!(worker = self.plan.key.as_str(), error = %e, "order not taken");
-        }
-    }
-}
-
-/// Names a worker's process, in the journal and in its spool: random, since later leaders must not give it again. 53 bits, so
-/// that every reader of JSON keeps it exact; not 0, which is the supervisor itself.
-fn new_session() -> u64 {
-    (RandomState::new().build_hasher().finish() >> 11).max(1)
 }
 
 /// True when a worker runs the same under both.
