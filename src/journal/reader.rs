@@ -81,7 +81,7 @@ pub struct SegmentEnd {
     pub newline_missing: bool,
     /// Where the file ends.
     pub end: Place,
-    /// What lies behind the last record.
+    /// What lies behind the last record: one fault or none.
     pub tail: Vec<Fault>,
     /// The tail is one piece without a newline: in the newest segment of a running gateway it is a record on its way.
     pub unfinished: bool,
@@ -134,8 +134,6 @@ pub fn records(
 }
 
 const TOP: Place = Place { line: 1, offset: 0 };
-/// More damage in one tail is told as one piece.
-const MOST_TAIL: usize = 64;
 
 struct Walk<'a> {
     folder: &'a Path,
@@ -150,7 +148,36 @@ struct Segment {
     id: SegmentId,
     limit: Option<u64>,
     end: SegmentEnd,
-    superseded: Option<(Place, u64, u64)>,
+    superseded: Option<Run>,
+    /// Records that were there before, as long as no other came in between.
+    doubled: Option<Run>,
+    /// The last epoch that was told as not the segment's.
+    epoch: u64,
+}
+
+/// Records one after the other that have the same fault: the first's place, the first and the last.
+#[derive(Clone, Copy)]
+struct Run {
+    place: Place,
+    from: u64,
+    to: u64,
+}
+
+impl Run {
+    fn extend(run: &mut Option<Self>, place: Place, seq: u64) {
+        match run {
+            Some(run) => run.to = seq,
+            None => *run = Some(Self { place, from: seq, to: seq }),
+        }
+    }
+}
+
+impl Segment {
+    /// The run of doubled records, at its end.
+    fn doubled(&mut self) -> Option<Fault> {
+        let Run { place, from, to } = self.doubled.take()?;
+        Some(Fault::at(self.id, place, What::Duplicate { from, to }))
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -195,7 +222,14 @@ impl<'a> Walk<'a> {
             Err(error) => return visit(Item::Fault(unreadable(id, start, &error))),
         };
         let limit = self.segments.iter().find_map(|next| first_seq(&self.folder.join(next.id.to_string())));
-        let mut segment = Segment { id, limit, end: self.blank_end(id, start, limit), superseded: None };
+        let mut segment = Segment {
+            id,
+            limit,
+            end: self.blank_end(id, start, limit),
+            superseded: None,
+            doubled: None,
+            epoch: id.epoch,
+        };
         loop {
             match scanner.find() {
                 Ok(Some(found)) => self.found(&mut segment, found, visit)?,
@@ -206,7 +240,10 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        if let Some((place, from, to)) = segment.superseded {
+        if let Some(fault) = segment.doubled() {
+            visit(Item::Fault(fault))?;
+        }
+        if let Some(Run { place, from, to }) = segment.superseded {
             visit(Item::Fault(Fault::at(id, place, What::Superseded { from, to })))?;
         }
         segment.end.end = scanner.place();
@@ -243,14 +280,20 @@ impl<'a> Walk<'a> {
             Found::Damage { place, end, fault, unfinished } => {
                 let tail = &mut segment.end.tail;
                 segment.end.unfinished = unfinished && tail.is_empty();
-                let full = tail.len() >= MOST_TAIL;
                 match tail.last_mut() {
-                    Some(Fault { what: What::Damaged { end: last, .. }, .. }) if full => *last = end,
-                    _ => tail.push(Fault::at(id, place, What::Damaged { end, fault })),
+                    // Nothing stands between two finds of damage that no record parts.
+                    Some(Fault { what: What::Damaged { end: last_end, last_line, .. }, .. }) => {
+                        (*last_end, *last_line) = (end, place.line);
+                    }
+                    _ => tail.push(Fault::at(id, place, What::Damaged { end, last_line: place.line, fault })),
                 }
                 return ControlFlow::Continue(());
             }
         };
+        let doubled = record.seq.is_some_and(|seq| self.seq.is_some_and(|last| seq <= last));
+        if let Some(fault) = (!doubled || !segment.end.tail.is_empty()).then(|| segment.doubled()).flatten() {
+            visit(Item::Fault(fault))?;
+        }
         let end = &mut segment.end;
         for fault in end.tail.drain(..) {
             visit(Item::Fault(fault))?;
@@ -262,19 +305,19 @@ impl<'a> Walk<'a> {
         end.any = true;
         if let Some(seq) = record.seq {
             if segment.limit.is_some_and(|limit| seq >= limit) {
-                let first = segment.superseded.map_or((place, seq), |(place, from, _)| (place, from));
-                segment.superseded = Some((first.0, first.1, seq));
+                Run::extend(&mut segment.superseded, place, seq);
                 return ControlFlow::Continue(());
             }
-            if self.seq.is_some_and(|last| seq <= last) {
-                return visit(Item::Fault(Fault::at(id, place, What::Duplicate { seq })));
+            if doubled {
+                Run::extend(&mut segment.doubled, place, seq);
+                return ControlFlow::Continue(());
             }
             if let Some(last) = self.seq.filter(|last| last + 1 != seq) {
                 visit(Item::Fault(Fault::at(id, place, What::Hole { from: last + 1, to: seq - 1 })))?;
             }
             self.seq = Some(seq);
         }
-        if record.epoch != id.epoch {
+        if record.epoch != std::mem::replace(&mut segment.epoch, record.epoch) && record.epoch != id.epoch {
             visit(Item::Fault(Fault::at(id, place, What::Epoch { epoch: record.epoch })))?;
         }
         self.position = Some(Position { segment: id, place: end.good_end, seq: self.seq.unwrap_or_default() });

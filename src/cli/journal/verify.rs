@@ -76,7 +76,8 @@ impl Report {
             return Ok(());
         }
         if end.newline_missing && end.tail.is_empty() {
-            let what = What::Damaged { end: end.end.offset, fault: crate::journal::line::LineFault::NotWhole };
+            let (fault, last_line) = (crate::journal::line::LineFault::NotWhole, end.good_end.line);
+            let what = What::Damaged { end: end.end.offset, last_line, fault };
             return self.fault(&Fault { file: end.segment.to_string(), place: end.good_end, what }, as_json, out);
         }
         end.tail.iter().try_for_each(|fault| self.fault(fault, as_json, out))

@@ -17,7 +17,7 @@ pub struct RecoveryReport {
     pub repairs: u64,
     /// Bytes that were cut.
     pub cut_bytes: u64,
-    /// Pieces of damage that were skipped.
+    /// Damaged lines that were skipped.
     pub damaged: u64,
     /// Records that are missing, by their numbers.
     pub missing: u64,
@@ -81,7 +81,7 @@ impl RecoveryReport {
                 self.cut_bytes += end - fault.place.offset;
             }
             What::NewlineAdded | What::Removed => self.repairs += 1,
-            What::Damaged { .. } => self.damaged += 1,
+            What::Damaged { last_line, .. } => self.damaged += last_line - fault.place.line + 1,
             What::Hole { from, to } => self.missing = self.missing.saturating_add(to - from + 1),
             What::Duplicate { .. }
             | What::Superseded { .. }

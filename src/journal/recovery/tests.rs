@@ -171,7 +171,7 @@ fn holes_duplicates_and_foreign_files_are_told() {
     fs::write(journal.file("notes.txt"), "hello").unwrap();
     let recovered = journal.recover();
     let whats: Vec<_> = recovered.report.faults.iter().map(|f| f.what.clone()).collect();
-    assert_eq!(whats, [What::Foreign, What::Duplicate { seq: 2 }, What::Hole { from: 5, to: 7 }]);
+    assert_eq!(whats, [What::Foreign, What::Duplicate { from: 2, to: 2 }, What::Hole { from: 5, to: 7 }]);
     assert_eq!(journal.content().values, [0, 1, 2, 3, 7, 8]);
     assert!(journal.file("notes.txt").exists());
 }
@@ -294,6 +294,34 @@ fn the_report_is_bounded_however_much_is_wrong() {
     let recovered = Journal::new().with(1, 1, &content).recover();
     assert_eq!((recovered.report.faults.len(), recovered.report.fault_count), (RecoveryReport::MOST, 999));
     assert_eq!((recovered.report.damaged, recovered.report.missing), (500, 499));
+}
+
+#[test]
+fn a_region_of_damage_is_one_fault_with_its_range_and_one_hole() {
+    let whole = lines(1, 0, 110);
+    let end = |n: usize| memchr::memchr_iter(b'\n', &whole).nth(n - 1).unwrap() + 1;
+    let mut damaged = whole.clone();
+    damaged[end(2)..end(106)].iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b'x');
+    let journal = Journal::new().with(1, 1, &damaged);
+    let report = journal.recover().report;
+    assert_eq!((report.fault_count, report.damaged, report.missing, report.repairs), (2, 104, 104, 0), "{report:?}");
+    let told = report.faults[0].to_string();
+    let place = format!("journal/{}: lines 3 to 106, byte {}: 104 lines: ", name(1, 1), end(2));
+    assert!(told.starts_with(&place) && told.ends_with(&format!("byte {}", end(106))), "{told}");
+    // A line without an end is one as well, longer than all that the scanner holds at once.
+    let endless = [&whole[..end(5)], &vec![b'x'; 3 << 20], b"\n", &whole[end(5)..]].concat();
+    let report = Journal::new().with(1, 1, &endless).recover().report;
+    assert_eq!((report.fault_count, report.damaged), (1, 1), "{report:?}");
+    assert!(
+        matches!(report.faults[0].what, What::Damaged { end, .. } if end == (self::lines(1, 0, 5).len() + (3 << 20) + 1) as u64)
+    );
+}
+
+#[test]
+fn doubled_records_and_records_of_another_epoch_are_told_by_the_run() {
+    let journal = Journal::new().with(1, 1, &[lines(1, 0, 20), lines(1, 0, 20), lines(7, 20, 40)].concat());
+    let whats: Vec<_> = journal.recover().report.faults.iter().map(|f| f.what.clone()).collect();
+    assert_eq!(whats, [What::Duplicate { from: 1, to: 20 }, What::Epoch { epoch: 7 }]);
 }
 
 #[test]
