@@ -9,7 +9,7 @@ use super::{line::LineFault, scan::Place, segment::SegmentId};
 /// A fault and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The file's name in the journal's folder.
+    /// The file's name: a segment's, or a path from the state folder on.
     pub file: String,
     /// Where in it; for a fault of the whole file its beginning.
     pub place: Place,
@@ -40,6 +40,13 @@ pub enum What {
     Removed,
     /// Records are missing before this place.
     Hole {
+        /// The first.
+        from: u64,
+        /// The last.
+        to: u64,
+    },
+    /// Records at the journal's end are missing: a checkpoint was written behind them.
+    Vanished {
         /// The first.
         from: u64,
         /// The last.
@@ -78,6 +85,16 @@ pub enum What {
     },
     /// A file that is no segment.
     Foreign,
+    /// The checkpoint is of no use.
+    Checkpoint {
+        /// Why.
+        why: String,
+    },
+    /// A segment's first record is not the one that its name says; the segment is passed over.
+    Misnamed {
+        /// The name that its content has.
+        right: SegmentId,
+    },
 }
 
 impl Fault {
@@ -102,7 +119,11 @@ impl Fault {
         if let What::Damaged { last_line, .. } = self.what {
             map.insert("last_line".into(), last_line.into());
         }
-        if let What::Hole { from, to } | What::Superseded { from, to } | What::Duplicate { from, to } = self.what {
+        if let What::Hole { from, to }
+        | What::Vanished { from, to }
+        | What::Superseded { from, to }
+        | What::Duplicate { from, to } = self.what
+        {
             map.insert("seq".into(), json!([from, to]));
         }
         map.insert("message".into(), self.what.to_string().into());
@@ -112,6 +133,12 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.what == What::Foreign {
+            return write!(f, "journal/{}: {}", self.file, self.what);
+        }
+        if SegmentId::parse(&self.file).is_none() {
+            return write!(f, "{}: {}", self.file, self.what);
+        }
         let Place { line, offset } = self.place;
         match self.what {
             What::Damaged { last_line, .. } if last_line > line => {
@@ -136,6 +163,10 @@ impl fmt::Display for What {
             Self::Removed => f.write_str("segment without a record; removed"),
             Self::Hole { from, to } if from == to => write!(f, "record {from} is missing"),
             Self::Hole { from, to } => write!(f, "records {from} to {to} are missing"),
+            Self::Vanished { from, to } if from == to => {
+                write!(f, "record {from} is missing: the checkpoint knows it")
+            }
+            Self::Vanished { from, to } => write!(f, "records {from} to {to} are missing: the checkpoint knows them"),
             Self::Duplicate { from, to } if from == to => {
                 write!(f, "record {from} is there twice; the second is skipped")
             }
@@ -149,6 +180,12 @@ impl fmt::Display for What {
             Self::Unreadable { error } => write!(f, "cannot be read: {error}"),
             Self::NotRepaired { operation, error } => write!(f, "cannot {operation}: {error}"),
             Self::Foreign => f.write_str("not a segment; left alone"),
+            Self::Checkpoint { why } => write!(f, "of no use: {why}; the whole journal is read without it"),
+            Self::Misnamed { right } => write!(
+                f,
+                "the name does not fit the first record; passed over. A copy may be removed; a segment that is nowhere \
+                 else is {right}"
+            ),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use super::{
     JournalError,
     fault::{Fault, What},
-    line::Record,
+    line::{LineFault, Record},
     scan::{Found, Place, Scanner},
     segment::{SegmentId, SegmentInfo, folder, list},
 };
@@ -87,6 +87,24 @@ pub struct SegmentEnd {
     pub unfinished: bool,
 }
 
+impl SegmentEnd {
+    /// The faults of a segment's end as a reader sees them, beside a running writer or without one, and whether the end is
+    /// a record on its way instead: the newest segment may end in the beginning of one.
+    #[must_use]
+    pub fn faults(self) -> (Vec<Fault>, bool) {
+        let on_its_way = if self.tail.is_empty() { self.newline_missing } else { self.unfinished };
+        if self.last && (on_its_way || self.end.offset == 0) {
+            return (Vec::new(), on_its_way);
+        }
+        if self.newline_missing && self.tail.is_empty() {
+            let what =
+                What::Damaged { end: self.end.offset, last_line: self.good_end.line, fault: LineFault::NotWhole };
+            return (vec![Fault::at(self.segment, self.good_end, what)], false);
+        }
+        (self.tail, false)
+    }
+}
+
 /// Walks the journal of a state folder. `visit` sees records, faults and ends in order and may stop the walk.
 ///
 /// # Errors
@@ -105,7 +123,26 @@ pub fn walk(
             return Ok(None);
         }
     }
-    let mut walk = Walk::new(&folder, &listing.segments, start);
+    let mut segments = listing.segments;
+    if let Start::At(position) = start {
+        segments.retain(|s| s.id >= position.segment);
+    }
+    // Before anything is read: a segment that is not what it says must neither hide the records of others nor be taken
+    // for the newest.
+    let mut misnamed = Vec::new();
+    segments.retain(|s| match right_name(&folder, s.id) {
+        Some(right) => {
+            misnamed.push(Fault::of_file(s.id.to_string(), What::Misnamed { right }));
+            false
+        }
+        None => true,
+    });
+    for fault in misnamed {
+        if visit(Item::Fault(fault)).is_break() {
+            return Ok(None);
+        }
+    }
+    let mut walk = Walk::new(&folder, &segments, start);
     walk.run(visit);
     Ok(walk.position)
 }
@@ -329,20 +366,45 @@ fn unreadable(id: SegmentId, place: Place, error: &io::Error) -> Fault {
     Fault::at(id, place, What::Unreadable { error: error.to_string() })
 }
 
+/// The name that fits a segment's content, when its own does not: the writer names a segment after its first record.
+fn right_name(folder: &Path, id: SegmentId) -> Option<SegmentId> {
+    let First { seq, epoch, damage } = first(&folder.join(id.to_string()))?;
+    // With damage before it, it is not the first that there was.
+    let fits = epoch == id.epoch && (seq == id.first_seq || (damage && seq > id.first_seq));
+    (!fits).then_some(SegmentId { first_seq: seq, epoch, attempt: 0 })
+}
+
 /// The number of a segment's first whole record.
 fn first_seq(path: &Path) -> Option<u64> {
+    first(path).map(|first| first.seq)
+}
+
+/// A segment's first whole numbered record.
+struct First {
+    seq: u64,
+    epoch: u64,
+    /// Something that is no record stands before it.
+    damage: bool,
+}
+
+fn first(path: &Path) -> Option<First> {
     let mut head = [0; 4096];
     let len = std::fs::File::open(path).ok()?.read(&mut head).ok()?;
     if let Some(end) = memchr::memchr(b'\n', &head[..len])
-        && let Ok(Record { seq: Some(seq), .. }) = Record::parse(&head[..end])
+        && let Ok(Record { seq: Some(seq), epoch, .. }) = Record::parse(&head[..end])
     {
-        return Some(seq);
+        return Some(First { seq, epoch, damage: false });
     }
     // The usual way found none: an `ack` first, damage, or a long line.
     let mut scanner = Scanner::open(path, TOP).ok()?;
+    let mut damage = false;
     loop {
-        if let Found::Record { record: Record { seq: Some(seq), .. }, .. } = scanner.find().ok()?? {
-            return Some(seq);
+        match scanner.find().ok()?? {
+            Found::Record { record: Record { seq: Some(seq), epoch, .. }, .. } => {
+                return Some(First { seq, epoch, damage });
+            }
+            Found::Record { .. } => {}
+            Found::Damage { .. } => damage = true,
         }
     }
 }

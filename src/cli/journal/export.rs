@@ -40,7 +40,10 @@ pub(super) fn run(
                 damaged += 1;
                 return ControlFlow::Continue(());
             }
-            Item::End(_) => return ControlFlow::Continue(()),
+            Item::End(end) => {
+                damaged += end.faults().0.len() as u64;
+                return ControlFlow::Continue(());
+            }
         };
         if let Some(seq) = record.seq {
             if args.to.is_some_and(|to| seq > to) {
@@ -66,7 +69,9 @@ pub(super) fn run(
         // Whoever reads the records does not read this: when it cannot be told, the export is as good.
         let _ = writeln!(
             errors,
-            "{damaged} faults in the journal were passed over; `sensor-poll journal verify` lists them"
+            "{damaged} fault{} in the journal {} passed over; `sensor-poll journal verify` tells more",
+            if damaged == 1 { "" } else { "s" },
+            if damaged == 1 { "was" } else { "were" },
         );
     }
     Ok(Exit::Done)
