@@ -26,10 +26,16 @@ pub(super) fn run(
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> Result<Exit, Failure> {
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && from > to
+    {
+        let _ = writeln!(errors, "sensor-poll: --from {from} is behind --to {to}: there is no record between them");
+        return Ok(Exit::Usage);
+    }
     if args.csv {
         write!(out, "{},details\r\n", COLUMNS.join(","))?;
     }
-    let (mut broken, mut damaged) = (None, 0_u64);
+    let (mut broken, mut damaged, mut met) = (None, 0_u64, false);
     let start = args.from.map_or(Start::Beginning, Start::Seq);
     // A record without a number goes with the one before it.
     let mut within = args.from.is_none();
@@ -51,7 +57,9 @@ pub(super) fn run(
             }
             within = args.from.is_none_or(|from| seq >= from);
         }
-        if !within || !args.wants(&record) {
+        let station = args.of_station(&record);
+        met |= station && within;
+        if !within || !station || !args.of_kind(&record) {
             return ControlFlow::Continue(());
         }
         match print(&record, args.csv, out) {
@@ -64,6 +72,10 @@ pub(super) fn run(
     })?;
     if let Some(error) = broken {
         return Err(error.into());
+    }
+    if let Some(station) = args.station.as_deref().filter(|_| !met) {
+        let range = if args.from.is_some() || args.to.is_some() { " between these numbers" } else { "" };
+        let _ = writeln!(errors, "note: the journal has no record of station {station:?}{range}");
     }
     if damaged > 0 {
         // Whoever reads the records does not read this: when it cannot be told, the export is as good.
@@ -78,9 +90,12 @@ pub(super) fn run(
 }
 
 impl ExportArgs {
-    fn wants(&self, record: &Record<'_>) -> bool {
-        let kind = self.kind.as_deref().is_none_or(|kind| kind == record.kind);
-        kind && self.station.as_deref().is_none_or(|station| record.station().is_some_and(|s| s == station))
+    fn of_kind(&self, record: &Record<'_>) -> bool {
+        self.kind.as_deref().is_none_or(|kind| kind == record.kind)
+    }
+
+    fn of_station(&self, record: &Record<'_>) -> bool {
+        self.station.as_deref().is_none_or(|station| record.station().is_some_and(|s| s == station))
     }
 }
 

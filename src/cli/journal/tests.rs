@@ -104,6 +104,28 @@ fn export_takes_filters() {
 }
 
 #[test]
+fn filters_that_nothing_can_pass_are_bad_usage() {
+    let refused = Cli::try_parse_from(["x", "export", "--kind", "foo"]).unwrap_err();
+    assert_eq!(refused.exit_code(), 2);
+    assert!(refused.to_string().contains("possible values: reading, alarm, event, register, ack, write"), "{refused}");
+    assert!(Cli::try_parse_from(["x", "export", "--kind", "ack"]).is_ok());
+    let (mut out, mut errors) = (Vec::new(), Vec::new());
+    let args = ExportArgs { csv: true, from: Some(10), to: Some(5), ..ExportArgs::default() };
+    assert_eq!(export::run(journal().path(), &args, &mut out, &mut errors).unwrap(), Exit::Usage);
+    assert!(out.is_empty() && String::from_utf8(errors).unwrap().contains("--from 10 is behind --to 5"));
+}
+
+#[test]
+fn a_station_without_a_record_is_noted() {
+    let dir = journal();
+    let of = |station: &str| ExportArgs { station: Some(station.to_owned()), ..ExportArgs::default() };
+    assert_eq!(told(&dir, &of("nope")), "note: the journal has no record of station \"nope\"\n");
+    assert_eq!(told(&dir, &of("boiler")), "");
+    assert_eq!(told(&dir, &ExportArgs { kind: Some("alarm".into()), ..of("boiler") }), "");
+    assert!(told(&dir, &ExportArgs { from: Some(3), ..of("boiler") }).contains("between these numbers"));
+}
+
+#[test]
 fn verify_of_a_clean_journal_says_so() {
     let (exit, text, object) = verify(&journal());
     assert_eq!(exit, Exit::Done);
