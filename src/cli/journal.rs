@@ -56,8 +56,8 @@ pub struct ExportArgs {
     /// Only this station's records
     #[arg(long, value_name = "ID")]
     pub station: Option<String>,
-    /// Only records of this kind: reading, alarm, event, register, ack, write
-    #[arg(long, value_name = "KIND")]
+    /// Only records of this kind
+    #[arg(long, value_name = "KIND", value_parser = ["reading", "alarm", "event", "register", "ack", "write"])]
     pub kind: Option<String>,
     /// From this record on
     #[arg(long, value_name = "SEQ")]

@@ -14,7 +14,7 @@ use std::{
 
 use super::{
     checkpoint::{SourcePosition, Sources},
-    disk::{Disk, DiskFile, write_all},
+    disk::{Disk, DiskFile, Identity, write_all},
     entry::Entry,
     queue::{Loss, Progress, Waiting},
     record::{Encoder, Mark},
@@ -47,6 +47,8 @@ pub(super) struct Done {
 /// The segment that is written to.
 struct Active {
     file: Box<dyn DiskFile>,
+    /// `None` when the system does not say.
+    identity: Option<Identity>,
     id: SegmentId,
     /// Up to here it is committed.
     len: u64,
@@ -76,6 +78,8 @@ pub(super) struct Core {
     pub(super) dropped_unsent: u64,
     /// Segments left because the disk failed them.
     pub(super) abandoned: u64,
+    /// Committed records whose segments someone else removed.
+    pub(super) removed: u64,
 }
 
 /// What a core is made of.
@@ -113,6 +117,7 @@ impl Core {
             dropped_acks: BTreeMap::new(),
             dropped_unsent: 0,
             abandoned: 0,
+            removed: 0,
         }
     }
 
@@ -173,7 +178,14 @@ impl Core {
                 // Told in this very commit: encode again, with the event first.
                 return self.commit(taken, retain_from, now);
             }
+            let before = self.active.as_ref().map(|a| a.id);
             self.write(now)?;
+            let done = self.settle(taken, plan);
+            if let Some(active) = self.active.as_ref().map(|a| a.id).filter(|id| Some(*id) != before) {
+                // The older ones are looked after once a segment, not once a commit.
+                self.forget_removed(active.first_seq);
+            }
+            return Ok(done);
         }
         Ok(self.settle(taken, plan))
     }
@@ -276,6 +288,11 @@ impl Core {
             self.abandon(active);
             return Err(disk("make durable the journal segment", &path, source));
         }
+        // After the sync: what is told as committed was under the path when it became durable. One system call.
+        if active.identity.is_some() && self.disk.identity(&path).is_ok_and(|there| there != active.identity) {
+            self.left_behind(&active);
+            return Err(CommitError::Removed { path });
+        }
         active.len += self.buffer.len() as u64;
         active.line += memchr::memchr_iter(b'\n', &self.buffer).count() as u64;
         active.modified = now;
@@ -296,11 +313,47 @@ impl Core {
                         let _ = self.disk.remove(&path);
                         return Err(disk("make durable the name of the journal segment", &path, source));
                     }
-                    return Ok(Active { file, id, len: 0, line: 1, modified: now });
+                    let identity = file.identity().ok();
+                    return Ok(Active { file, identity, id, len: 0, line: 1, modified: now });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && id.attempt < 10_000 => id.attempt += 1,
                 Err(source) => return Err(disk("create the journal segment", &path, source)),
             }
+        }
+    }
+
+    /// Takes the records of a segment that was removed from under the writer out of the count, and those of the older
+    /// ones that went with it. They are told with the next commit.
+    fn left_behind(&mut self, active: &Active) {
+        self.forget_removed(active.id.first_seq);
+        if active.len > 0 {
+            self.lose(active.id.first_seq, self.next_seq - 1);
+        }
+        // What stands in its place counts for the space.
+        let path = self.folder.join(active.id.to_string());
+        if let Ok(Some(_)) = self.disk.identity(&path) {
+            self.sealed.push_back(SegmentInfo { id: active.id, bytes: active.len, modified: active.modified });
+        }
+    }
+
+    /// Forgets sealed segments that are not there any more; `after` is the first number behind them.
+    fn forget_removed(&mut self, after: u64) {
+        let ends: Vec<u64> = self.sealed.iter().skip(1).map(|s| s.id.first_seq).chain([after]).collect();
+        let sealed = std::mem::take(&mut self.sealed);
+        for (info, end) in sealed.into_iter().zip(ends) {
+            match self.disk.identity(&self.folder.join(info.id.to_string())) {
+                // A segment that was left empty-handed has the number of its successor, and no record.
+                Ok(None) if end > info.id.first_seq => self.lose(info.id.first_seq, end - 1),
+                Ok(None) => {}
+                Ok(Some(_)) | Err(_) => self.sealed.push_back(info),
+            }
+        }
+    }
+
+    fn lose(&mut self, from: u64, to: u64) {
+        if from <= to {
+            self.removed += to - from + 1;
+            self.losses.removed(from, to);
         }
     }
 

@@ -1,9 +1,9 @@
 //! The few file operations that the journal writes with, behind a trait so that tests can make each of them fail.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, Metadata, OpenOptions},
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -23,6 +23,27 @@ pub trait Disk: Send {
     fn make_dir(&mut self, path: &Path) -> io::Result<()>;
     /// Makes names in a folder durable.
     fn sync_dir(&mut self, path: &Path) -> io::Result<()>;
+    /// Which file a path names at present; `None` for none.
+    fn identity(&mut self, path: &Path) -> io::Result<Option<Identity>> {
+        match std::fs::symlink_metadata(path) {
+            Ok(meta) => Ok(Some(Identity::of(&meta))),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Device and inode: one file, as long as it is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(meta: &Metadata) -> Self {
+        Self { device: meta.dev(), inode: meta.ino() }
+    }
 }
 
 /// Operations on an open file.
@@ -33,6 +54,8 @@ pub trait DiskFile: Send {
     fn truncate(&mut self, len: u64) -> io::Result<()>;
     /// Makes content durable.
     fn sync(&mut self) -> io::Result<()>;
+    /// Which file it is.
+    fn identity(&self) -> io::Result<Identity>;
 }
 
 /// The kernel's.
@@ -86,6 +109,10 @@ impl DiskFile for SystemFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn identity(&self) -> io::Result<Identity> {
+        self.0.metadata().map(|meta| Identity::of(&meta))
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 use super::{
     JournalError,
     fault::{Fault, What},
-    line::Record,
+    line::{LineFault, Record},
     scan::{Found, Place, Scanner},
     segment::{SegmentId, SegmentInfo, folder, list},
 };
@@ -81,10 +81,28 @@ pub struct SegmentEnd {
     pub newline_missing: bool,
     /// Where the file ends.
     pub end: Place,
-    /// What lies behind the last record.
+    /// What lies behind the last record: one fault or none.
     pub tail: Vec<Fault>,
     /// The tail is one piece without a newline: in the newest segment of a running gateway it is a record on its way.
     pub unfinished: bool,
+}
+
+impl SegmentEnd {
+    /// The faults of a segment's end as a reader sees them, beside a running writer or without one, and whether the end is
+    /// a record on its way instead: the newest segment may end in the beginning of one.
+    #[must_use]
+    pub fn faults(self) -> (Vec<Fault>, bool) {
+        let on_its_way = if self.tail.is_empty() { self.newline_missing } else { self.unfinished };
+        if self.last && (on_its_way || self.end.offset == 0) {
+            return (Vec::new(), on_its_way);
+        }
+        if self.newline_missing && self.tail.is_empty() {
+            let what =
+                What::Damaged { end: self.end.offset, last_line: self.good_end.line, fault: LineFault::NotWhole };
+            return (vec![Fault::at(self.segment, self.good_end, what)], false);
+        }
+        (self.tail, false)
+    }
 }
 
 /// Walks the journal of a state folder. `visit` sees records, faults and ends in order and may stop the walk.
@@ -105,7 +123,26 @@ pub fn walk(
             return Ok(None);
         }
     }
-    let mut walk = Walk::new(&folder, &listing.segments, start);
+    let mut segments = listing.segments;
+    if let Start::At(position) = start {
+        segments.retain(|s| s.id >= position.segment);
+    }
+    // Before anything is read: a segment that is not what it says must neither hide the records of others nor be taken
+    // for the newest.
+    let mut misnamed = Vec::new();
+    segments.retain(|s| match right_name(&folder, s.id) {
+        Some(right) => {
+            misnamed.push(Fault::of_file(s.id.to_string(), What::Misnamed { right }));
+            false
+        }
+        None => true,
+    });
+    for fault in misnamed {
+        if visit(Item::Fault(fault)).is_break() {
+            return Ok(None);
+        }
+    }
+    let mut walk = Walk::new(&folder, &segments, start);
     walk.run(visit);
     Ok(walk.position)
 }
@@ -134,8 +171,6 @@ pub fn records(
 }
 
 const TOP: Place = Place { line: 1, offset: 0 };
-/// More damage in one tail is told as one piece.
-const MOST_TAIL: usize = 64;
 
 struct Walk<'a> {
     folder: &'a Path,
@@ -150,7 +185,36 @@ struct Segment {
     id: SegmentId,
     limit: Option<u64>,
     end: SegmentEnd,
-    superseded: Option<(Place, u64, u64)>,
+    superseded: Option<Run>,
+    /// Records that were there before, as long as no other came in between.
+    doubled: Option<Run>,
+    /// The last epoch that was told as not the segment's.
+    epoch: u64,
+}
+
+/// Records one after the other that have the same fault: the first's place, the first and the last.
+#[derive(Clone, Copy)]
+struct Run {
+    place: Place,
+    from: u64,
+    to: u64,
+}
+
+impl Run {
+    fn extend(run: &mut Option<Self>, place: Place, seq: u64) {
+        match run {
+            Some(run) => run.to = seq,
+            None => *run = Some(Self { place, from: seq, to: seq }),
+        }
+    }
+}
+
+impl Segment {
+    /// The run of doubled records, at its end.
+    fn doubled(&mut self) -> Option<Fault> {
+        let Run { place, from, to } = self.doubled.take()?;
+        Some(Fault::at(self.id, place, What::Duplicate { from, to }))
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -195,7 +259,14 @@ impl<'a> Walk<'a> {
             Err(error) => return visit(Item::Fault(unreadable(id, start, &error))),
         };
         let limit = self.segments.iter().find_map(|next| first_seq(&self.folder.join(next.id.to_string())));
-        let mut segment = Segment { id, limit, end: self.blank_end(id, start, limit), superseded: None };
+        let mut segment = Segment {
+            id,
+            limit,
+            end: self.blank_end(id, start, limit),
+            superseded: None,
+            doubled: None,
+            epoch: id.epoch,
+        };
         loop {
             match scanner.find() {
                 Ok(Some(found)) => self.found(&mut segment, found, visit)?,
@@ -206,7 +277,10 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        if let Some((place, from, to)) = segment.superseded {
+        if let Some(fault) = segment.doubled() {
+            visit(Item::Fault(fault))?;
+        }
+        if let Some(Run { place, from, to }) = segment.superseded {
             visit(Item::Fault(Fault::at(id, place, What::Superseded { from, to })))?;
         }
         segment.end.end = scanner.place();
@@ -243,14 +317,20 @@ impl<'a> Walk<'a> {
             Found::Damage { place, end, fault, unfinished } => {
                 let tail = &mut segment.end.tail;
                 segment.end.unfinished = unfinished && tail.is_empty();
-                let full = tail.len() >= MOST_TAIL;
                 match tail.last_mut() {
-                    Some(Fault { what: What::Damaged { end: last, .. }, .. }) if full => *last = end,
-                    _ => tail.push(Fault::at(id, place, What::Damaged { end, fault })),
+                    // Nothing stands between two finds of damage that no record parts.
+                    Some(Fault { what: What::Damaged { end: last_end, last_line, .. }, .. }) => {
+                        (*last_end, *last_line) = (end, place.line);
+                    }
+                    _ => tail.push(Fault::at(id, place, What::Damaged { end, last_line: place.line, fault })),
                 }
                 return ControlFlow::Continue(());
             }
         };
+        let doubled = record.seq.is_some_and(|seq| self.seq.is_some_and(|last| seq <= last));
+        if let Some(fault) = (!doubled || !segment.end.tail.is_empty()).then(|| segment.doubled()).flatten() {
+            visit(Item::Fault(fault))?;
+        }
         let end = &mut segment.end;
         for fault in end.tail.drain(..) {
             visit(Item::Fault(fault))?;
@@ -262,19 +342,19 @@ impl<'a> Walk<'a> {
         end.any = true;
         if let Some(seq) = record.seq {
             if segment.limit.is_some_and(|limit| seq >= limit) {
-                let first = segment.superseded.map_or((place, seq), |(place, from, _)| (place, from));
-                segment.superseded = Some((first.0, first.1, seq));
+                Run::extend(&mut segment.superseded, place, seq);
                 return ControlFlow::Continue(());
             }
-            if self.seq.is_some_and(|last| seq <= last) {
-                return visit(Item::Fault(Fault::at(id, place, What::Duplicate { seq })));
+            if doubled {
+                Run::extend(&mut segment.doubled, place, seq);
+                return ControlFlow::Continue(());
             }
             if let Some(last) = self.seq.filter(|last| last + 1 != seq) {
                 visit(Item::Fault(Fault::at(id, place, What::Hole { from: last + 1, to: seq - 1 })))?;
             }
             self.seq = Some(seq);
         }
-        if record.epoch != id.epoch {
+        if record.epoch != std::mem::replace(&mut segment.epoch, record.epoch) && record.epoch != id.epoch {
             visit(Item::Fault(Fault::at(id, place, What::Epoch { epoch: record.epoch })))?;
         }
         self.position = Some(Position { segment: id, place: end.good_end, seq: self.seq.unwrap_or_default() });
@@ -286,20 +366,45 @@ fn unreadable(id: SegmentId, place: Place, error: &io::Error) -> Fault {
     Fault::at(id, place, What::Unreadable { error: error.to_string() })
 }
 
+/// The name that fits a segment's content, when its own does not: the writer names a segment after its first record.
+fn right_name(folder: &Path, id: SegmentId) -> Option<SegmentId> {
+    let First { seq, epoch, damage } = first(&folder.join(id.to_string()))?;
+    // With damage before it, it is not the first that there was.
+    let fits = epoch == id.epoch && (seq == id.first_seq || (damage && seq > id.first_seq));
+    (!fits).then_some(SegmentId { first_seq: seq, epoch, attempt: 0 })
+}
+
 /// The number of a segment's first whole record.
 fn first_seq(path: &Path) -> Option<u64> {
+    first(path).map(|first| first.seq)
+}
+
+/// A segment's first whole numbered record.
+struct First {
+    seq: u64,
+    epoch: u64,
+    /// Something that is no record stands before it.
+    damage: bool,
+}
+
+fn first(path: &Path) -> Option<First> {
     let mut head = [0; 4096];
     let len = std::fs::File::open(path).ok()?.read(&mut head).ok()?;
     if let Some(end) = memchr::memchr(b'\n', &head[..len])
-        && let Ok(Record { seq: Some(seq), .. }) = Record::parse(&head[..end])
+        && let Ok(Record { seq: Some(seq), epoch, .. }) = Record::parse(&head[..end])
     {
-        return Some(seq);
+        return Some(First { seq, epoch, damage: false });
     }
     // The usual way found none: an `ack` first, damage, or a long line.
     let mut scanner = Scanner::open(path, TOP).ok()?;
+    let mut damage = false;
     loop {
-        if let Found::Record { record: Record { seq: Some(seq), .. }, .. } = scanner.find().ok()?? {
-            return Some(seq);
+        match scanner.find().ok()?? {
+            Found::Record { record: Record { seq: Some(seq), epoch, .. }, .. } => {
+                return Some(First { seq, epoch, damage });
+            }
+            Found::Record { .. } => {}
+            Found::Damage { .. } => damage = true,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Opening a journal after whatever end its last writer had: repair, then what a new leader must know.
 
 use std::{
+    collections::HashSet,
     fs, io,
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -15,7 +16,7 @@ use super::{
     line::Record,
     reader::{Item, Position, SegmentEnd, Start, walk},
     scan::Place,
-    segment::{SegmentInfo, folder, list},
+    segment::{SegmentId, SegmentInfo, folder, list},
 };
 
 mod last_values;
@@ -87,23 +88,31 @@ pub fn recover_with(state_dir: &Path, options: RecoverOptions, disk: &mut dyn Di
     let listed = list(&path).map_err(|source| JournalError::List { path: path.clone(), source })?.unwrap_or_default();
     out.journal_id = identity(state_dir, disk, &mut out.report);
     let (start, floor) = begin(state_dir, &listed.segments, &mut out);
-    let mut tail = Tail { disk, path: &path, out: &mut out, last: LastValues::new(options.last_values) };
-    if !listed.segments.is_empty() {
+    // The checkpoint's own number says nothing of the segments when there is none of them left.
+    let empty = listed.segments.is_empty();
+    let last = LastValues::new(options.last_values);
+    let mut tail = Tail { disk, path: &path, out: &mut out, last, misnamed: HashSet::new() };
+    if !empty {
         walk(state_dir, start, &mut |item| {
             tail.item(item);
             ControlFlow::Continue(())
         })?;
     }
-    let last = std::mem::take(&mut tail.last);
+    let Tail { last, misnamed, .. } = tail;
     last.merge_into(&mut out.caller.last);
-    if out.last_seq < floor.seq {
-        let what = What::Hole { from: out.last_seq + 1, to: floor.seq };
+    if empty && floor.seq > 0 {
+        out.report.add(Fault::of_file("checkpoint.json", What::Vanished { from: 1, to: floor.seq }));
+        out.last_seq = out.last_seq.max(floor.seq);
+    } else if out.last_seq < floor.seq {
+        let what = What::Vanished { from: out.last_seq + 1, to: floor.seq };
         out.report.add(Fault::of_file("checkpoint.json", what));
         out.last_seq = floor.seq;
     }
     out.epoch = out.epoch.max(floor.epoch);
     out.sources.close();
-    let listed = list(&path).map_err(|source| JournalError::List { path, source })?.unwrap_or_default();
+    let mut listed = list(&path).map_err(|source| JournalError::List { path, source })?.unwrap_or_default();
+    // What is passed over is none of the writer's: neither counted nor removed to make room.
+    listed.segments.retain(|s| !misnamed.contains(&s.id));
     out.bytes = listed.segments.iter().map(|s| s.bytes).sum();
     out.first_seq = listed.segments.first().map_or(0, |s| s.id.first_seq);
     out.segments = listed.segments;
@@ -124,7 +133,7 @@ fn begin(state_dir: &Path, segments: &[SegmentInfo], out: &mut Recovered) -> (St
         Ok(None) => return (Start::Beginning, Floor::default()),
         Ok(Some(checkpoint)) => checkpoint,
         Err(error) => {
-            out.report.checkpoint = CheckpointUse::Ignored(error.to_string());
+            out.report.ignore_checkpoint(&error);
             return (Start::Beginning, Floor::default());
         }
     };
@@ -139,7 +148,7 @@ fn begin(state_dir: &Path, segments: &[SegmentInfo], out: &mut Recovered) -> (St
             (start, floor)
         }
         Err(error) => {
-            out.report.checkpoint = CheckpointUse::Ignored(error.to_string());
+            out.report.ignore_checkpoint(&error);
             let ours = matches!(error, CheckpointError::Position(_));
             (Start::Beginning, if ours { floor } else { Floor::default() })
         }
@@ -205,13 +214,19 @@ struct Tail<'a> {
     path: &'a Path,
     out: &'a mut Recovered,
     last: LastValues,
+    misnamed: HashSet<SegmentId>,
 }
 
 impl Tail<'_> {
     fn item(&mut self, item: Item<'_>) {
         match item {
             Item::Record { record, .. } => self.record(&record),
-            Item::Fault(fault) => self.out.report.add(fault),
+            Item::Fault(fault) => {
+                if let What::Misnamed { .. } = fault.what {
+                    self.misnamed.extend(SegmentId::parse(&fault.file));
+                }
+                self.out.report.add(fault);
+            }
             Item::End(end) => self.end(end),
         }
     }

@@ -33,6 +33,8 @@ pub struct Stats {
     pub dropped_memory: u64,
     /// Records removed before an uplink took them.
     pub dropped_unsent: u64,
+    /// Committed records whose segments someone else removed.
+    pub removed: u64,
     /// Segments left because the disk failed them.
     pub abandoned: u64,
     /// Repairs at recovery.
@@ -53,7 +55,7 @@ impl From<&Stats> for JournalStatus {
             bytes: stats.bytes,
             trouble: stats.trouble.clone(),
             pending_bytes: stats.pending_bytes,
-            dropped: stats.dropped_memory + stats.dropped_unsent,
+            dropped: stats.dropped_memory + stats.dropped_unsent + stats.removed,
         }
     }
 }

@@ -12,7 +12,7 @@ use worker_contract::{Reading, Value};
 
 use super::{
     Batch, Entry, StationNames,
-    disk::{Disk, DiskFile, SystemDisk},
+    disk::{Disk, DiskFile, Identity, SystemDisk},
     fault::{Fault, What},
     reader::{Item, Start, walk},
 };
@@ -162,6 +162,9 @@ impl DiskFile for FaultyFile {
         // Nothing here survives a power cut anyway, and thousands of cases would wait for the real one.
         self.synced = self.end;
         Ok(())
+    }
+    fn identity(&self) -> io::Result<Identity> {
+        self.file.identity()
     }
 }
 

@@ -26,10 +26,16 @@ pub(super) fn run(
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> Result<Exit, Failure> {
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && from > to
+    {
+        let _ = writeln!(errors, "sensor-poll: --from {from} is behind --to {to}: there is no record between them");
+        return Ok(Exit::Usage);
+    }
     if args.csv {
         write!(out, "{},details\r\n", COLUMNS.join(","))?;
     }
-    let (mut broken, mut damaged) = (None, 0_u64);
+    let (mut broken, mut damaged, mut met) = (None, 0_u64, false);
     let start = args.from.map_or(Start::Beginning, Start::Seq);
     // A record without a number goes with the one before it.
     let mut within = args.from.is_none();
@@ -40,7 +46,10 @@ pub(super) fn run(
                 damaged += 1;
                 return ControlFlow::Continue(());
             }
-            Item::End(_) => return ControlFlow::Continue(()),
+            Item::End(end) => {
+                damaged += end.faults().0.len() as u64;
+                return ControlFlow::Continue(());
+            }
         };
         if let Some(seq) = record.seq {
             if args.to.is_some_and(|to| seq > to) {
@@ -48,7 +57,9 @@ pub(super) fn run(
             }
             within = args.from.is_none_or(|from| seq >= from);
         }
-        if !within || !args.wants(&record) {
+        let station = args.of_station(&record);
+        met |= station && within;
+        if !within || !station || !args.of_kind(&record) {
             return ControlFlow::Continue(());
         }
         match print(&record, args.csv, out) {
@@ -62,20 +73,29 @@ pub(super) fn run(
     if let Some(error) = broken {
         return Err(error.into());
     }
+    if let Some(station) = args.station.as_deref().filter(|_| !met) {
+        let range = if args.from.is_some() || args.to.is_some() { " between these numbers" } else { "" };
+        let _ = writeln!(errors, "note: the journal has no record of station {station:?}{range}");
+    }
     if damaged > 0 {
         // Whoever reads the records does not read this: when it cannot be told, the export is as good.
         let _ = writeln!(
             errors,
-            "{damaged} faults in the journal were passed over; `sensor-poll journal verify` lists them"
+            "{damaged} fault{} in the journal {} passed over; `sensor-poll journal verify` tells more",
+            if damaged == 1 { "" } else { "s" },
+            if damaged == 1 { "was" } else { "were" },
         );
     }
     Ok(Exit::Done)
 }
 
 impl ExportArgs {
-    fn wants(&self, record: &Record<'_>) -> bool {
-        let kind = self.kind.as_deref().is_none_or(|kind| kind == record.kind);
-        kind && self.station.as_deref().is_none_or(|station| record.station().is_some_and(|s| s == station))
+    fn of_kind(&self, record: &Record<'_>) -> bool {
+        self.kind.as_deref().is_none_or(|kind| kind == record.kind)
+    }
+
+    fn of_station(&self, record: &Record<'_>) -> bool {
+        self.station.as_deref().is_none_or(|station| record.station().is_some_and(|s| s == station))
     }
 }
 

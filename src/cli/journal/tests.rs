@@ -7,7 +7,14 @@ use worker_contract::{Reading, Reason};
 use super::*;
 use crate::{
     clock::Wall,
-    journal::{Entry, StationNames, record::Encoder, segment::SegmentId},
+    journal::{
+        Entry, RecoverOptions, StationNames,
+        checkpoint::{Checkpoint, VERSION},
+        disk::SystemDisk,
+        record::Encoder,
+        recover,
+        segment::SegmentId,
+    },
 };
 
 #[derive(Debug, Parser)]
@@ -97,6 +104,28 @@ fn export_takes_filters() {
 }
 
 #[test]
+fn filters_that_nothing_can_pass_are_bad_usage() {
+    let refused = Cli::try_parse_from(["x", "export", "--kind", "foo"]).unwrap_err();
+    assert_eq!(refused.exit_code(), 2);
+    assert!(refused.to_string().contains("possible values: reading, alarm, event, register, ack, write"), "{refused}");
+    assert!(Cli::try_parse_from(["x", "export", "--kind", "ack"]).is_ok());
+    let (mut out, mut errors) = (Vec::new(), Vec::new());
+    let args = ExportArgs { csv: true, from: Some(10), to: Some(5), ..ExportArgs::default() };
+    assert_eq!(export::run(journal().path(), &args, &mut out, &mut errors).unwrap(), Exit::Usage);
+    assert!(out.is_empty() && String::from_utf8(errors).unwrap().contains("--from 10 is behind --to 5"));
+}
+
+#[test]
+fn a_station_without_a_record_is_noted() {
+    let dir = journal();
+    let of = |station: &str| ExportArgs { station: Some(station.to_owned()), ..ExportArgs::default() };
+    assert_eq!(told(&dir, &of("nope")), "note: the journal has no record of station \"nope\"\n");
+    assert_eq!(told(&dir, &of("boiler")), "");
+    assert_eq!(told(&dir, &ExportArgs { kind: Some("alarm".into()), ..of("boiler") }), "");
+    assert!(told(&dir, &ExportArgs { from: Some(3), ..of("boiler") }).contains("between these numbers"));
+}
+
+#[test]
 fn verify_of_a_clean_journal_says_so() {
     let (exit, text, object) = verify(&journal());
     assert_eq!(exit, Exit::Done);
@@ -130,9 +159,81 @@ fn a_record_on_its_way_is_no_fault() {
         assert!(text.contains("on its way"), "{text}");
     }
     for damage in [&[0; 4096][..], b"\n", b"x"] {
-        fs::write(file(&dir), [&content[..], damage].concat()).unwrap();
-        assert_eq!(verify(&dir).0, Exit::Failed);
+        // With the last record's newline, and without it.
+        for content in [&content[..], &content[..content.len() - 1]] {
+            fs::write(file(&dir), [content, damage].concat()).unwrap();
+            // A newline alone after a record without one is that record's end.
+            let whole = damage == b"\n" && !content.ends_with(b"\n");
+            assert_eq!(verify(&dir).0, if whole { Exit::Done } else { Exit::Failed }, "{damage:?}");
+        }
     }
+}
+
+/// What an export says beside the records.
+fn told(dir: &tempfile::TempDir, args: &ExportArgs) -> String {
+    let mut errors = Vec::new();
+    export::run(dir.path(), args, &mut io::sink(), &mut errors).unwrap();
+    String::from_utf8(errors).unwrap()
+}
+
+#[test]
+fn export_counts_what_verify_finds_at_a_segments_end() {
+    let dir = journal();
+    let content = lines();
+    assert_eq!(told(&dir, &ExportArgs::default()), "");
+    fs::write(file(&dir), &content[..content.len() - 40]).unwrap();
+    assert_eq!(told(&dir, &ExportArgs::default()), "", "a record on its way is none");
+    fs::write(file(&dir), [&content[..], &[0; 4096]].concat()).unwrap();
+    assert!(told(&dir, &ExportArgs::default()).starts_with("1 fault "), "a tail of NUL bytes");
+    fs::write(file(&dir), &content).unwrap();
+    let newest = SegmentId { first_seq: 4, epoch: 4, attempt: 0 };
+    fs::write(dir.path().join("journal").join(newest.to_string()), [0; 4096]).unwrap();
+    assert!(told(&dir, &ExportArgs::default()).starts_with("1 fault "), "a segment of NUL bytes");
+    assert_eq!(verify(&dir).2["fault_count"], 1);
+}
+
+#[test]
+fn verify_holds_the_journal_against_the_checkpoint() {
+    let dir = journal();
+    recover(dir.path(), RecoverOptions::default()).unwrap();
+    let journal_id = fs::read_to_string(dir.path().join("journal_id")).unwrap().trim().to_owned();
+    let segment = file(&dir).file_name().unwrap().to_str().unwrap().to_owned();
+    let store = |seq, journal_id: &str| {
+        let checkpoint = Checkpoint {
+            version: VERSION,
+            journal_id: journal_id.to_owned(),
+            seq,
+            epoch: 3,
+            segment: segment.clone(),
+            line: 1,
+            ..Checkpoint::default()
+        };
+        checkpoint.store(&mut SystemDisk, dir.path()).unwrap();
+    };
+    store(3, &journal_id);
+    assert_eq!(verify(&dir).0, Exit::Done);
+    store(7, &journal_id);
+    let (exit, text, object) = verify(&dir);
+    assert_eq!((exit, &object["fault_count"], &object["faults"][0]["seq"]), (Exit::Failed, &json!(1), &json!([4, 7])));
+    assert!(text.starts_with("checkpoint.json: records 4 to 7 are missing: the checkpoint knows them\n"), "{text}");
+    fs::remove_file(file(&dir)).unwrap();
+    assert_eq!(verify(&dir).2["faults"][0]["seq"], json!([1, 7]), "all segments gone");
+    fs::write(file(&dir), lines()).unwrap();
+    store(7, "another");
+    assert!(verify(&dir).1.contains("another journal"));
+    fs::write(dir.path().join("checkpoint.json"), "{}").unwrap();
+    assert!(verify(&dir).1.contains("checkpoint.json: of no use: it is damaged"));
+}
+
+#[test]
+fn a_stray_segment_does_not_hide_the_records_of_the_others() {
+    let dir = journal();
+    let stray = SegmentId { first_seq: 9999, epoch: 9, attempt: 0 };
+    fs::copy(file(&dir), dir.path().join("journal").join(stray.to_string())).unwrap();
+    let (exit, text, object) = verify(&dir);
+    assert_eq!((exit, &object["records"], &object["fault_count"]), (Exit::Failed, &json!(3), &json!(1)), "{text}");
+    assert!(text.contains(&format!("is {}", file(&dir).file_name().unwrap().to_str().unwrap())), "{text}");
+    assert_eq!(export(&dir, &ExportArgs::default()).lines().count(), 3);
 }
 
 #[test]

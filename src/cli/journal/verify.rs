@@ -9,8 +9,10 @@ use crate::{
     cli::exit::Exit,
     journal::{
         Fault,
+        checkpoint::{Checkpoint, CheckpointError},
         fault::What,
         reader::{Item, SegmentEnd, Start, walk},
+        scan::Place,
     },
 };
 
@@ -31,6 +33,8 @@ struct Report {
 pub(super) fn run(state_dir: &Path, as_json: bool, out: &mut dyn Write) -> Result<Exit, Failure> {
     let mut report = Report::default();
     let mut broken = None;
+    // Before the records are: beside a running writer what the checkpoint knows is then sure to be there.
+    let checkpoint = checkpoint(state_dir);
     walk(state_dir, Start::Beginning, &mut |item| {
         let ended = match item {
             Item::Record { record, .. } => {
@@ -53,9 +57,32 @@ pub(super) fn run(state_dir: &Path, as_json: bool, out: &mut dyn Write) -> Resul
     if let Some(error) = broken {
         return Err(error.into());
     }
+    let against = match checkpoint {
+        Ok(known) => {
+            let last = report.last_seq.unwrap_or_default();
+            known.filter(|known| *known > last).map(|to| What::Vanished { from: last + 1, to })
+        }
+        Err(error) => Some(What::Checkpoint { why: error.to_string() }),
+    };
+    if let Some(what) = against {
+        report.fault(
+            &Fault { file: "checkpoint.json".to_owned(), place: Place { line: 1, offset: 0 }, what },
+            as_json,
+            out,
+        )?;
+    }
     let (segments, bytes) = segment_bytes(state_dir);
     report.print(as_json, segments, bytes, out)?;
     Ok(if report.faults == 0 { Exit::Done } else { Exit::Failed })
+}
+
+/// The newest record that the checkpoint knows of; `None` when there is no checkpoint.
+fn checkpoint(state_dir: &Path) -> Result<Option<u64>, CheckpointError> {
+    let Some(checkpoint) = Checkpoint::load(state_dir)? else { return Ok(None) };
+    match std::fs::read_to_string(state_dir.join("journal_id")) {
+        Ok(id) if !id.trim().is_empty() && id.trim() != checkpoint.journal_id => Err(CheckpointError::Foreign),
+        Ok(_) | Err(_) => Ok(Some(checkpoint.seq)),
+    }
 }
 
 impl Report {
@@ -71,15 +98,9 @@ impl Report {
     }
 
     fn end(&mut self, end: SegmentEnd, as_json: bool, out: &mut dyn Write) -> std::io::Result<()> {
-        if end.last && ((end.unfinished && end.tail.len() == 1) || end.newline_missing || end.end.offset == 0) {
-            self.in_flight = end.end.offset > 0;
-            return Ok(());
-        }
-        if end.newline_missing && end.tail.is_empty() {
-            let what = What::Damaged { end: end.end.offset, fault: crate::journal::line::LineFault::NotWhole };
-            return self.fault(&Fault { file: end.segment.to_string(), place: end.good_end, what }, as_json, out);
-        }
-        end.tail.iter().try_for_each(|fault| self.fault(fault, as_json, out))
+        let (faults, on_its_way) = end.faults();
+        self.in_flight |= on_its_way;
+        faults.iter().try_for_each(|fault| self.fault(fault, as_json, out))
     }
 
     fn print(&self, as_json: bool, segments: u64, bytes: u64, out: &mut dyn Write) -> std::io::Result<()> {

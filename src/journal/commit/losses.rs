@@ -11,15 +11,27 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) memory: Loss,
-    /// Records and their range.
-    disk: Option<(u64, u64, u64)>,
+    disk: Range,
+    removed: Range,
+}
+
+/// How many records, the first and the last.
+type Range = Option<(u64, u64, u64)>;
+
+fn extend(range: &mut Range, from: u64, to: u64) {
+    let (records, first, last) = range.unwrap_or((0, from, to));
+    *range = Some((records + (to - from + 1), first.min(from), last.max(to)));
 }
 
 impl Losses {
     /// Notes unsent records that were removed.
     pub(super) fn unsent(&mut self, from: u64, to: u64) {
-        let (records, first, _) = self.disk.unwrap_or((0, from, to));
-        self.disk = Some((records + (to - from + 1), first, to));
+        extend(&mut self.disk, from, to);
+    }
+
+    /// Notes committed records whose segment someone else removed.
+    pub(super) fn removed(&mut self, from: u64, to: u64) {
+        extend(&mut self.removed, from, to);
     }
 
     pub(super) fn events(&self, now: Wall) -> Vec<Entry> {
@@ -32,8 +44,10 @@ impl Losses {
         if records > 0 {
             event(json!({ "where": "memory", "records": records, "from": from.to_string(), "to": to.to_string() }));
         }
-        if let Some((records, from, to)) = self.disk {
-            event(json!({ "where": "disk", "records": records, "from_seq": from, "to_seq": to }));
+        for (place, range) in [("disk", self.disk), ("removed_file", self.removed)] {
+            if let Some((records, from, to)) = range {
+                event(json!({ "where": place, "records": records, "from_seq": from, "to_seq": to }));
+            }
         }
         events
     }

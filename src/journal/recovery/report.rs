@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::journal::fault::{Fault, What};
+use crate::journal::{
+    checkpoint::CheckpointError,
+    fault::{Fault, What},
+};
 
 /// What recovery found and did.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +20,7 @@ pub struct RecoveryReport {
     pub repairs: u64,
     /// Bytes that were cut.
     pub cut_bytes: u64,
-    /// Pieces of damage that were skipped.
+    /// Damaged lines that were skipped.
     pub damaged: u64,
     /// Records that are missing, by their numbers.
     pub missing: u64,
@@ -50,7 +53,7 @@ impl RecoveryReport {
     /// True when there is nothing to tell.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.fault_count == 0 && !matches!(self.checkpoint, CheckpointUse::Ignored(_))
+        self.fault_count == 0
     }
 
     /// The fields of the event record that tells of it.
@@ -73,6 +76,16 @@ impl RecoveryReport {
         map
     }
 
+    /// Notes that the checkpoint is of no use: as its state, and as a fault among the others.
+    pub(super) fn ignore_checkpoint(&mut self, error: &CheckpointError) {
+        let why = match error {
+            CheckpointError::Read(source) => format!("{error}: {source}"),
+            other => other.to_string(),
+        };
+        self.add(Fault::of_file("checkpoint.json", What::Checkpoint { why: why.clone() }));
+        self.checkpoint = CheckpointUse::Ignored(why);
+    }
+
     pub(super) fn add(&mut self, fault: Fault) {
         self.fault_count += 1;
         match fault.what {
@@ -81,14 +94,18 @@ impl RecoveryReport {
                 self.cut_bytes += end - fault.place.offset;
             }
             What::NewlineAdded | What::Removed => self.repairs += 1,
-            What::Damaged { .. } => self.damaged += 1,
-            What::Hole { from, to } => self.missing = self.missing.saturating_add(to - from + 1),
+            What::Damaged { last_line, .. } => self.damaged += last_line - fault.place.line + 1,
+            What::Hole { from, to } | What::Vanished { from, to } => {
+                self.missing = self.missing.saturating_add(to - from + 1)
+            }
             What::Duplicate { .. }
             | What::Superseded { .. }
             | What::Epoch { .. }
             | What::Unreadable { .. }
             | What::NotRepaired { .. }
-            | What::Foreign => {}
+            | What::Foreign
+            | What::Checkpoint { .. }
+            | What::Misnamed { .. } => {}
         }
         if self.faults.len() < Self::MOST {
             self.faults.push(fault);

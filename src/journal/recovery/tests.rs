@@ -171,7 +171,7 @@ fn holes_duplicates_and_foreign_files_are_told() {
     fs::write(journal.file("notes.txt"), "hello").unwrap();
     let recovered = journal.recover();
     let whats: Vec<_> = recovered.report.faults.iter().map(|f| f.what.clone()).collect();
-    assert_eq!(whats, [What::Foreign, What::Duplicate { seq: 2 }, What::Hole { from: 5, to: 7 }]);
+    assert_eq!(whats, [What::Foreign, What::Duplicate { from: 2, to: 2 }, What::Hole { from: 5, to: 7 }]);
     assert_eq!(journal.content().values, [0, 1, 2, 3, 7, 8]);
     assert!(journal.file("notes.txt").exists());
 }
@@ -255,6 +255,9 @@ fn a_checkpoint_of_no_use_is_ignored_and_told() {
         let CheckpointUse::Ignored(told) = &recovered.report.checkpoint else { panic!("{why}") };
         assert!(told.contains(why), "{told}");
         assert!(recovered.report.fields().contains_key("checkpoint_ignored"));
+        assert_eq!((recovered.report.fault_count, recovered.report.repairs), (1, 0));
+        let fault = recovered.report.faults[0].to_string();
+        assert!(fault.starts_with("checkpoint.json: of no use: ") && fault.contains(why), "{fault}");
     }
 }
 
@@ -264,14 +267,22 @@ fn numbers_before_the_checkpoint_are_never_given_again() {
     let point = checkpoint(&journal, 10, &name(1, 1), lines(1, 0, 10).len() as u64);
     point.store(&mut SystemDisk, journal.0.path()).unwrap();
     fs::remove_file(journal.file(&name(1, 1))).unwrap();
-    assert_eq!(journal.recover().last_seq, 10);
+    let gone = journal.recover();
+    assert_eq!((gone.last_seq, gone.report.checkpoint.clone()), (10, CheckpointUse::Used));
+    assert_eq!((gone.report.missing, gone.report.is_clean()), (10, false), "{:?}", gone.report);
+    let told = gone.report.faults[0].to_string();
+    assert_eq!(told, "checkpoint.json: records 1 to 10 are missing: the checkpoint knows them");
     let journal = journal.with(1, 1, &lines(1, 0, 4));
     let recovered = journal.recover();
     assert_eq!(recovered.last_seq, 10);
     fs::write(journal.file(&name(1, 1)), &lines(1, 0, 4)[..9]).unwrap();
     let torn = journal.recover();
     assert_eq!((torn.last_seq, torn.epoch), (10, 1), "nor is an epoch");
-    assert!(recovered.report.faults.iter().any(|f| f.what == What::Hole { from: 5, to: 10 }), "{:?}", recovered.report);
+    assert!(
+        recovered.report.faults.iter().any(|f| f.what == What::Vanished { from: 5, to: 10 }),
+        "{:?}",
+        recovered.report
+    );
 }
 
 #[test]
@@ -294,6 +305,55 @@ fn the_report_is_bounded_however_much_is_wrong() {
     let recovered = Journal::new().with(1, 1, &content).recover();
     assert_eq!((recovered.report.faults.len(), recovered.report.fault_count), (RecoveryReport::MOST, 999));
     assert_eq!((recovered.report.damaged, recovered.report.missing), (500, 499));
+}
+
+#[test]
+fn a_region_of_damage_is_one_fault_with_its_range_and_one_hole() {
+    let whole = lines(1, 0, 110);
+    let end = |n: usize| memchr::memchr_iter(b'\n', &whole).nth(n - 1).unwrap() + 1;
+    let mut damaged = whole.clone();
+    damaged[end(2)..end(106)].iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b'x');
+    let journal = Journal::new().with(1, 1, &damaged);
+    let report = journal.recover().report;
+    assert_eq!((report.fault_count, report.damaged, report.missing, report.repairs), (2, 104, 104, 0), "{report:?}");
+    let told = report.faults[0].to_string();
+    let place = format!("journal/{}: lines 3 to 106, byte {}: 104 lines: ", name(1, 1), end(2));
+    assert!(told.starts_with(&place) && told.ends_with(&format!("byte {}", end(106))), "{told}");
+    // A line without an end is one as well, longer than all that the scanner holds at once.
+    let endless = [&whole[..end(5)], &vec![b'x'; 3 << 20], b"\n", &whole[end(5)..]].concat();
+    let report = Journal::new().with(1, 1, &endless).recover().report;
+    assert_eq!((report.fault_count, report.damaged), (1, 1), "{report:?}");
+    assert!(
+        matches!(report.faults[0].what, What::Damaged { end, .. } if end == (self::lines(1, 0, 5).len() + (3 << 20) + 1) as u64)
+    );
+}
+
+#[test]
+fn a_segment_that_is_not_what_its_name_says_is_told_and_hides_nothing() {
+    let whole = lines(1, 0, 20);
+    // Behind all others, before them, and of another epoch.
+    for (first_seq, epoch) in [(9999, 9), (9999, 1), (0, 1), (1, 9), (5, 1)] {
+        let journal = Journal::new().with(1, 1, &whole).with(first_seq, epoch, &lines(1, 0, 10));
+        let recovered = journal.recover();
+        let told = &recovered.report.faults;
+        let right = SegmentId { first_seq: 1, epoch: 1, attempt: 0 };
+        assert_eq!(told.iter().map(|f| f.what.clone()).collect::<Vec<_>>(), [What::Misnamed { right }], "{first_seq}");
+        assert_eq!((told[0].file.clone(), recovered.last_seq), (name(first_seq, epoch), 20));
+        assert_eq!(recovered.segments.iter().map(|s| s.id).collect::<Vec<_>>(), [right]);
+        assert!(journal.content().values.iter().copied().eq(0..20), "{first_seq}");
+        assert!(journal.file(&name(first_seq, epoch)).exists());
+    }
+    // One that lost its first records to damage is still what its name says.
+    let first = memchr::memchr(b'\n', &whole).unwrap();
+    let journal = Journal::new().with(1, 1, &[b"x", &whole[first..]].concat());
+    assert!(!journal.recover().report.faults.iter().any(|f| matches!(f.what, What::Misnamed { .. })));
+}
+
+#[test]
+fn doubled_records_and_records_of_another_epoch_are_told_by_the_run() {
+    let journal = Journal::new().with(1, 1, &[lines(1, 0, 20), lines(1, 0, 20), lines(7, 20, 40)].concat());
+    let whats: Vec<_> = journal.recover().report.faults.iter().map(|f| f.what.clone()).collect();
+    assert_eq!(whats, [What::Duplicate { from: 1, to: 20 }, What::Epoch { epoch: 7 }]);
 }
 
 #[test]

@@ -122,6 +122,89 @@ fn an_idle_leader_leaves_no_file_and_each_leader_has_its_own_segment() {
     assert!(content.has_no_gap() && content.faults.is_empty());
 }
 
+/// Takes something away from under a writer that has committed ten readings in each of some segments, goes on, and holds
+/// what comes after to: told once, nothing of it lost, numbers going on.
+fn removed_beneath(what: &str, take_away: impl Fn(&Path), lost: u64) {
+    let outer = tempfile::tempdir().unwrap();
+    let dir = outer.path().join("state");
+    // Two commits make a segment of at least 64 KiB full.
+    let options = WriterOptions { segment_bytes: 64 * 1024, ..WriterOptions::default() };
+    let rig = rig(&dir, options, FaultyDisk::healthy());
+    let journal_id = std::fs::read_to_string(dir.join("journal_id")).unwrap();
+    for n in 0..3 {
+        rig.handle.append(batch(n * 300, (n + 1) * 300)).unwrap();
+        rig.acked((n + 1) * 300);
+    }
+    assert_eq!(std::fs::read_dir(dir.join("journal")).unwrap().count(), 3);
+    take_away(&dir);
+    rig.handle.append(batch(900, 910)).unwrap();
+    let Notice::Trouble(why) = rig.next() else { panic!("{what}: trouble is told") };
+    assert!(why.contains("was removed or replaced"), "{what}: {why}");
+    assert_eq!(rig.next(), Notice::Recovered, "{what}");
+    assert_eq!(rig.acked(910), 910, "{what}");
+    let stats = rig.handle.stats();
+    assert_eq!((stats.trouble, stats.removed, stats.last_seq), (None, lost, 911), "{what}");
+    rig.handle.append(batch(910, 920)).unwrap();
+    assert_eq!(rig.acked(920), 920);
+    assert!(rig.handle.close(DEADLINE).checkpointed);
+    let content = Content::read(&dir);
+    let there: Vec<u64> = content.values.iter().copied().filter(|v| *v >= 900).collect();
+    assert!(there.iter().copied().eq(900..920), "{what}: {there:?}");
+    assert_eq!(content.events, ["records_lost"], "{what}");
+    let recovered = recover(&dir, RecoverOptions::default()).unwrap();
+    assert_eq!((recovered.last_seq, recovered.report.checkpoint), (921, CheckpointUse::Used), "{what}");
+    assert_eq!(std::fs::read_to_string(dir.join("journal_id")).unwrap(), journal_id, "{what}");
+}
+
+fn newest(dir: &Path) -> std::path::PathBuf {
+    let names = std::fs::read_dir(dir.join("journal")).unwrap().map(|e| e.unwrap().path());
+    names.max().unwrap()
+}
+
+#[test]
+fn files_that_are_removed_beneath_a_writer_are_noticed_and_made_anew() {
+    removed_beneath("the state folder", |dir| std::fs::remove_dir_all(dir).unwrap(), 900);
+    removed_beneath("the journal's folder", |dir| std::fs::remove_dir_all(dir.join("journal")).unwrap(), 900);
+    removed_beneath("the segment", |dir| std::fs::remove_file(newest(dir)).unwrap(), 300);
+    let moved = |dir: &Path| std::fs::rename(dir.join("journal"), dir.join("journal.old")).unwrap();
+    removed_beneath("a folder that is moved away", moved, 900);
+    let replaced = |dir: &Path| {
+        let copy = dir.join("copy");
+        std::fs::copy(newest(dir), &copy).unwrap();
+        std::fs::rename(copy, newest(dir)).unwrap();
+    };
+    removed_beneath("a segment that is replaced by a copy", replaced, 300);
+}
+
+#[test]
+fn closing_writes_what_waits_into_a_new_segment_when_the_old_one_was_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = rig(dir.path(), slow(), FaultyDisk::healthy());
+    rig.handle.append(batch(0, 10)).unwrap();
+    rig.acked(10);
+    rig.handle.append(batch(10, 20)).unwrap();
+    std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
+    let report = rig.handle.close(DEADLINE);
+    assert_eq!((report.unwritten, report.trouble, report.checkpointed), (0, None, true));
+    assert!(Content::read(dir.path()).values.iter().copied().eq(10..20));
+}
+
+#[test]
+fn an_older_segment_that_is_removed_is_told_when_the_next_one_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = WriterOptions { segment_bytes: 64 * 1024, ..WriterOptions::default() };
+    let rig = rig(dir.path(), options, FaultyDisk::healthy());
+    for n in 0..5 {
+        rig.handle.append(batch(n * 300, (n + 1) * 300)).unwrap();
+        rig.acked((n + 1) * 300);
+        if n == 1 {
+            std::fs::remove_file(dir.path().join("journal").join("00000000000000000001-0000000001.jsonl")).unwrap();
+        }
+    }
+    assert_eq!((rig.handle.stats().removed, rig.handle.stats().first_seq), (300, 301));
+    assert_eq!(Content::read(dir.path()).events, ["records_lost"]);
+}
+
 #[test]
 fn a_full_disk_is_told_once_and_left_behind_when_space_returns() {
     let dir = tempfile::tempdir().unwrap();

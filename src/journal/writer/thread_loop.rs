@@ -13,6 +13,7 @@ use crate::{
         Recovered,
         checkpoint::{Checkpoint, VERSION},
         commit::{CommitError, Core, Done},
+        disk::replace_whole,
     },
 };
 
@@ -49,13 +50,16 @@ struct CheckpointClock {
     bytes_since: u64,
     dirty: bool,
     rolled: bool,
+    /// The last one went, or points at what went.
+    lost: bool,
 }
 
 impl CheckpointClock {
     fn due(&self, now: Boot) -> bool {
         let since = now.since(self.last);
         self.dirty
-            && (since >= CHECKPOINT_AT_LATEST
+            && (self.lost
+                || since >= CHECKPOINT_AT_LATEST
                 || (since >= CHECKPOINT_AT_ROLL && self.rolled)
                 || self.bytes_since >= CHECKPOINT_BYTES)
     }
@@ -79,6 +83,7 @@ impl Writer {
                 bytes_since: recovered.report.bytes_read,
                 dirty: false,
                 rolled: false,
+                lost: false,
             },
         }
     }
@@ -183,6 +188,7 @@ impl Writer {
             stats.bytes = self.core.bytes();
             stats.dropped_unsent = self.core.dropped_unsent;
             stats.abandoned = self.core.abandoned;
+            stats.removed = self.core.removed;
             stats.trouble = None;
             if bytes > 0 {
                 stats.records += records;
@@ -205,6 +211,7 @@ impl Writer {
     }
 
     fn refused(&mut self, error: &CommitError) {
+        self.checkpoint.lost |= matches!(error, CommitError::Removed { .. });
         let text = error.to_string();
         let pause = self.trouble.map_or(FIRST_PAUSE, |(pause, _)| (pause * 2).min(LAST_PAUSE));
         self.trouble = Some((pause, Boot::now().plus(pause)));
@@ -212,6 +219,7 @@ impl Writer {
             let mut stats = self.shared.stats();
             stats.bytes = self.core.bytes();
             stats.abandoned = self.core.abandoned;
+            stats.removed = self.core.removed;
             let changed = stats.trouble.as_ref() != Some(&text);
             stats.trouble = Some(text.clone());
             changed
@@ -224,6 +232,7 @@ impl Writer {
     /// Commits what waits until the disk refuses, writes a checkpoint and reports.
     fn close(&mut self) -> Option<Failure> {
         let mut trouble = None;
+        let mut again = true;
         loop {
             // A loss that is not told yet is told as well; with an empty queue this is one more, empty commit.
             if self.shared.due(&self.shared.lock()).is_none() {
@@ -232,6 +241,8 @@ impl Writer {
             match self.commit() {
                 Ok(()) => {}
                 Err(CommitError::Fenced) => return Some(Failure::Fenced),
+                // The disk refuses nothing: a new segment takes it, once.
+                Err(CommitError::Removed { .. }) if std::mem::take(&mut again) => {}
                 Err(error) => {
                     trouble = Some(error.to_string());
                     break;
@@ -246,6 +257,15 @@ impl Writer {
         None
     }
 
+    /// Writes the journal's identity again when it was removed with the rest: without it the next leader would take the
+    /// checkpoint for another journal's. A disk that refuses it is told by that leader.
+    fn restore_identity(&mut self) {
+        let path = self.state_dir.join("journal_id");
+        if !self.journal_id.is_empty() && matches!(self.core.disk.identity(&path), Ok(None)) {
+            let _ = replace_whole(&mut *self.core.disk, &path, format!("{}\n", self.journal_id).as_bytes());
+        }
+    }
+
     /// Writes a checkpoint. A disk that refuses it is no trouble: only the next recovery reads more.
     fn write_checkpoint(&mut self) -> bool {
         let Some((segment, place)) = self.core.position() else {
@@ -255,6 +275,9 @@ impl Writer {
         };
         if self.core.fenced() {
             return false;
+        }
+        if self.checkpoint.lost {
+            self.restore_identity();
         }
         let checkpoint = Checkpoint {
             version: VERSION,
@@ -277,6 +300,7 @@ impl Writer {
         }
         // After a refusal the next try waits as well.
         self.checkpoint.rolled = false;
+        self.checkpoint.lost = false;
         self.checkpoint.bytes_since = 0;
         self.checkpoint.last = Boot::now();
         stored
