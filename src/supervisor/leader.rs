@@ -49,6 +49,10 @@ pub struct Start {
     pub manifest: Arc<Manifest>,
 }
 
+/// So long a reload waits to hear which stations its workers refuse. Together with the wait for a manifest that is being
+/// written it stays below the deadline of a request.
+const REFUSALS_WITHIN: Duration = Duration::from_secs(4);
+
 /// A leader at work.
 pub struct Leader {
     /// What is known of workers and stations.
@@ -122,7 +126,7 @@ impl Leader {
         self.desired = Arc::clone(&desired);
         let (answer, refused) = oneshot::channel();
         let _ = self.pool.commands().send(Command::Apply(desired, answer));
-        let refused = tokio::time::timeout(Duration::from_secs(6), refused).await.ok().and_then(Result::ok);
+        let refused = tokio::time::timeout(REFUSALS_WITHIN, refused).await.ok().and_then(Result::ok);
         let mut notes: Vec<String> = changes
             .restart_needed
             .iter()
