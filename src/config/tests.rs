@@ -354,7 +354,17 @@ fn a_diff_names_what_changes() {
     assert_eq!(diff(&more, &old).stations.removed, ["c"]);
     let port = good(&point("").replace("\"192.0.2.20\"", "\"192.0.2.20\"\nport = 503"));
     assert_eq!(diff(&old, &port).connections.changed, ["skid"]);
-    assert!(diff(&old, &port).stations.is_empty());
+    // What is behind it is polled elsewhere now.
+    assert_eq!(diff(&old, &port).stations.changed, ["b"]);
+    assert_eq!(diff(&old, &port).summary(), "station: 1 changed; connection: 1 changed (skid)");
+    let apart = good(&point("").replace("\"192.0.2.20\"", "\"192.0.2.20\"\nisolation = \"connection\""));
+    assert_eq!(diff(&old, &apart).stations.changed, ["b"], "in a process of its own");
+    let other = SKID.replace("skid", "far").replace("2.20", "2.21");
+    let both = good(&format!("{}{other}", point("")));
+    let moved = good(&format!("{}{other}", point("").replace("_ref = \"skid\"", "_ref = \"far\"")));
+    assert!(diff(&old, &both).stations.is_empty());
+    assert_eq!(diff(&both, &moved).stations.changed, ["b"]);
+    assert!(diff(&both, &moved).connections.is_empty());
 }
 
 /// Pieces of manifests, good and broken, that a random text is made of.

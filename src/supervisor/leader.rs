@@ -137,6 +137,7 @@ impl Leader {
         for (id, why) in refused.unwrap_or_default() {
             notes.push(format!("{id}: {why}"));
         }
+        notes.extend(connection_notes(&changes.connections));
         let stations = changed_stations(changes.stations, &manifest);
         let report = ReloadReport { stations, workers, notes };
         self.record(
@@ -145,6 +146,7 @@ impl Leader {
                 ("added", list(&report.stations.added)),
                 ("removed", list(&report.stations.removed)),
                 ("updated", list(&report.stations.updated)),
+                ("connections", list(&changes.connections.changed)),
                 ("unchanged", report.stations.unchanged.into()),
             ],
         );
@@ -256,6 +258,19 @@ pub fn changed_stations(changes: config::Changes, after: &Manifest) -> Changes {
     let config::Changes { added, removed, changed } = changes;
     let unchanged = after.stations().count().saturating_sub(added.len() + changed.len()) as u64;
     Changes { added, removed, updated: changed, unchanged }
+}
+
+/// The connections that a reload changes, as notes of its report. The stations behind them are told in full.
+#[must_use]
+pub fn connection_notes(changes: &config::Changes) -> Vec<String> {
+    const MOST: usize = 10;
+    let kinds = [("added", &changes.added), ("removed", &changes.removed), ("changed", &changes.changed)];
+    let told = kinds.into_iter().filter(|(_, ids)| !ids.is_empty()).map(|(word, ids)| {
+        let what = if ids.len() == 1 { "connection" } else { "connections" };
+        let more = if ids.len() > MOST { format!(", … and {} more", ids.len() - MOST) } else { String::new() };
+        format!("{what} {word}: {}{more}", ids[..ids.len().min(MOST)].join(", "))
+    });
+    told.collect()
 }
 
 fn worker_changes(before: &Desired, after: &Desired) -> Changes {
