@@ -250,6 +250,15 @@ fn what_is_accepted_and_not_done_yet_is_warned_of() {
 }
 
 #[test]
+fn adoption_is_warned_of_where_it_is_written() {
+    let of = |word: &str| warnings(&format!("{}[workers]\non_failover = \"{word}\"\n", point("")));
+    let told = of("adopt");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("16:15 [workers]: `on_failover = \"adopt\"`: in this version workers leave"), "{told:?}");
+    assert_eq!(of("respawn"), Vec::<String>::new());
+}
+
+#[test]
 fn the_complete_example_of_the_reference_has_every_key_of_the_core() {
     let reference = include_str!("../../docs/manifest.md");
     let example = reference.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
