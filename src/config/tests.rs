@@ -250,6 +250,32 @@ fn what_is_accepted_and_not_done_yet_is_warned_of() {
 }
 
 #[test]
+fn what_has_faults_is_not_said_to_be_missing() {
+    let told = |text: &str| {
+        let error = load_bytes(Path::new("p"), text.as_bytes(), PROTOCOLS).unwrap_err();
+        let all = error.faults.iter().chain(&error.warnings);
+        all.map(|f| f.message.clone()).collect::<Vec<_>>().join("\n")
+    };
+    let station = "[[stations]]\nid = \"b b\"\nconnection_ref = \"skid\"\n";
+    let rule =
+        "[[alarm_rules]]\nid = \"r\"\nstation_ref = \"b b\"\nregister_name = \"t\"\nlevel = \"h\"\nthreshold = 1\n";
+    for text in [
+        plant(station),
+        plant(&format!("{station}{rule}")),
+        plant(&station.replace("id = \"b b\"\n", "")),
+        plant("[stations]\nid = \"b\"\n"),
+        format!("{HEAD}{}", SKID.replace("skid", "a skid")),
+        format!("{HEAD}{}{}", SKID.replace("skid", "a skid"), station.replace("skid", "a skid").replace("b b", "b")),
+        format!("{HEAD}{}", SKID.replace("[[connections]]", "[connections]")),
+    ] {
+        let told = told(&text);
+        assert!(!told.contains("there are no") && !told.contains("there is no"), "{text}\n{told}");
+    }
+    assert!(told(&format!("{HEAD}nope = 1\n")).contains("there are no connections"));
+    assert!(told(&plant("nope = 1\n")).contains("there are no stations"));
+}
+
+#[test]
 fn adoption_is_warned_of_where_it_is_written() {
     let of = |word: &str| warnings(&format!("{}[workers]\non_failover = \"{word}\"\n", point("")));
     let told = of("adopt");
