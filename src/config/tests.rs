@@ -65,7 +65,8 @@ impl Protocol for Small {
             fields.fault(address.span, message, format!("use hr:{} or lower", 65_536 - registers));
             return None;
         }
-        Some(CheckedPoint { settings: Opaque::pack(&number), numeric: registers > 0 })
+        let whole = [None, Some(0..=65_535), None][registers as usize].clone();
+        Some(CheckedPoint { settings: Opaque::pack(&number), numeric: registers > 0, whole })
     }
 
     fn plan(&self, station: &StationConfig) -> Vec<PlannedRequest> {
@@ -182,6 +183,19 @@ fn a_point_means_what_it_says() {
     let ranged = good(&point("scale = { kind = \"range\", raw = [0, 27648], eng = [0.0, 100.0] }"));
     let scale = ranged.connections[0].config.stations[0].points[0].conditioning.as_ref().unwrap().scale.unwrap();
     assert!((scale.apply(13_824.0) - 50.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_mark_that_the_type_does_not_have_is_refused() {
+    for mark in ["\"0x123456789\"", "0x10000", "65536", "-1", "0.5", "[0, 70000]", "\"65536\"", "1e9"] {
+        let told = faults(&point(&format!("data_type = \"u16\"\nnot_available = {mark}")));
+        assert_eq!(told.len(), 1, "{mark}: {told:?}");
+        assert!(told[0].contains("`not_available`: no raw value of this data type is "), "{mark}: {told:?}");
+    }
+    for mark in ["\"0xFFFF\"", "0x0000FFFF", "65535", "0", "1e3", "[0x8000, 7.0]"] {
+        good(&point(&format!("data_type = \"u16\"\nnot_available = {mark}")));
+    }
+    good(&point("data_type = \"f32\"\nnot_available = -9.99"));
 }
 
 #[test]
