@@ -115,7 +115,10 @@ impl<'c> Check<'c> {
             return None;
         }
         let settings = settings::read(&mut root, &mut self.warnings);
+        let before = root.fault_count();
         let mut drafts = connections::read(&mut root, self.protocols, settings.workers.isolation, self.lines);
+        // Of tables with faults it cannot be said that they are not there.
+        let no_connections = drafts.is_empty() && root.fault_count() == before;
         let uplinks = uplinks::uplinks(&mut root, self.lines, &mut self.warnings);
         let mut reader = Reader {
             drafts: &mut drafts,
@@ -126,12 +129,15 @@ impl<'c> Check<'c> {
             drain: DrainTimes::within(settings.lifecycle.drain_timeout),
             warnings: &mut self.warnings,
         };
+        let before = root.fault_count();
         read_stations(&mut root, stations, &mut reader, &mut self.station_faults);
         let Reader { seen, alarms, first_alarm, .. } = reader;
+        let clean = root.fault_count() == before && self.station_faults.is_empty();
+        let no_stations = seen.is_empty() && clean && !drafts.is_empty();
         self.warnings.set_base(0);
         let alarm_rules = uplinks::alarm_rules(&mut root, self.lines, &seen, &mut self.warnings);
         root.finish();
-        self.warn(drafts.is_empty(), seen.is_empty(), first_alarm);
+        self.warn(no_connections, no_stations, first_alarm);
         Some(Manifest {
             facility: settings.facility?,
             connections: drafts.into_connections(),

@@ -31,6 +31,7 @@ pub struct Draft {
 pub struct Drafts {
     list: Vec<Draft>,
     by_id: HashMap<Box<str>, usize>,
+    seen: Seen,
 }
 
 impl Drafts {
@@ -38,6 +39,12 @@ impl Drafts {
     #[must_use]
     pub fn position(&self, id: &str) -> Option<usize> {
         self.by_id.get(id).copied()
+    }
+
+    /// True when some connection has this for its id, be it one that cannot be used.
+    #[must_use]
+    pub fn knows(&self, id: &str) -> bool {
+        self.seen.contains(id)
     }
 
     /// What a connection speaks, and its kind. For an unknown connection what all the others speak, when that is one
@@ -96,11 +103,10 @@ pub fn read(
     lines: &Lines<'_>,
 ) -> Drafts {
     let mut drafts = Drafts::default();
-    let mut seen = Seen::default();
     let mut owners = HashMap::new();
     for (table, span) in tables(root, "connections", "connections") {
         let mut fields = Fields::over(table, span, "connection", root.faults());
-        let (draft, spoken) = connection(&mut fields, protocols, isolation, &mut seen, lines);
+        let (draft, spoken) = connection(&mut fields, protocols, isolation, &mut drafts.seen, lines);
         if let Some(Connection { enabled: true, config, .. }) = draft.as_ref().map(|d| &d.connection) {
             let span = fields.span_of("host");
             own(config, span, &mut owners, lines, fields.faults());
@@ -127,6 +133,8 @@ fn connection(
     if let Some(id) = &id {
         seen.first(id, "connection", lines, fields.faults());
         fields.rename(format!("connection \"{}\"", id.value));
+    } else {
+        seen.misnamed(fields);
     }
     let enabled = fields.bool("enabled").unwrap_or(true);
     let isolation = fields.one_of("isolation", ISOLATION).unwrap_or(isolation);

@@ -10,7 +10,8 @@ use super::model::{Connection, Manifest};
 /// What changes between two manifests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Diff {
-    /// Of stations that are polled: one that is switched on counts as added, one that is switched off as removed.
+    /// Of stations that are polled: one that is switched on counts as added, one that is switched off as removed. One
+    /// whose connection changed, or that is reached through another, is polled in another way and counts as changed.
     pub stations: Changes,
     /// Of connections that are switched on, their stations left aside.
     pub connections: Changes,
@@ -58,6 +59,16 @@ impl Changes {
         changes
     }
 
+    /// The first of those that are there before and after, in brackets: of these the counts say least.
+    fn named(&self) -> String {
+        const MOST: usize = 10;
+        match self.changed.len() {
+            0 => String::new(),
+            n if n > MOST => format!(" ({}, … and {} more)", self.changed[..MOST].join(", "), n - MOST),
+            _ => format!(" ({})", self.changed.join(", ")),
+        }
+    }
+
     fn words(&self, one: &str, many: &str) -> Option<String> {
         let parts = [("added", &self.added), ("removed", &self.removed), ("changed", &self.changed)];
         let told = parts.iter().filter(|(_, ids)| !ids.is_empty());
@@ -83,7 +94,7 @@ impl Diff {
         let settings = |what: &str, keys: &[String]| (!keys.is_empty()).then(|| format!("{what}: {}", keys.join(", ")));
         let parts = [
             self.stations.words("station", "stations"),
-            self.connections.words("connection", "connections"),
+            self.connections.words("connection", "connections").map(|told| told + &self.connections.named()),
             settings("settings", &self.settings),
             settings("changed, but applied by a restart only", &self.restart_needed),
         ];
@@ -151,7 +162,7 @@ fn stations(manifest: &Manifest) -> impl Iterator<Item = (&str, StationIn<'_>)> 
 }
 
 fn same_station(old: StationIn<'_>, new: StationIn<'_>) -> bool {
-    old.0.config.id == new.0.config.id && old.1.same(new.1)
+    old.0.config.id == new.0.config.id && same_connection(old.0, new.0) && old.1.same(new.1)
 }
 
 fn connections(manifest: &Manifest) -> impl Iterator<Item = (&str, &Connection)> {

@@ -1,7 +1,7 @@
 //! Reads a manifest's file: whole, bounded, and only once it is no longer being written.
 
 use std::{
-    fs::{File, Metadata, OpenOptions},
+    fs::{File, OpenOptions},
     io::{self, Read},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::Path,
@@ -11,7 +11,13 @@ use std::{
 
 use worker_contract::{Fault, Protocol};
 
-use super::{check, lines::Lines, model::Manifest, report::LoadError, report::RenderedFault};
+use super::{
+    check,
+    lines::Lines,
+    model::Manifest,
+    report::{LoadError, RenderedFault},
+    settle::{Stamp, Waiting, stamp},
+};
 use crate::registry;
 
 /// The largest manifest that is read. A hundred thousand points take about 6 MiB.
@@ -21,10 +27,6 @@ pub const MAX_BYTES: u64 = 8 << 20;
 const ATTEMPTS: u32 = 10;
 /// The pause between two of these.
 const PAUSE: Duration = Duration::from_millis(30);
-/// A file that was just written counts as whole after it stayed unchanged for this long.
-const SETTLED: Duration = Duration::from_millis(50);
-/// The same for one whose last line has no end, which is how a file looks that is half written.
-const SETTLED_CUT: Duration = Duration::from_millis(300);
 
 /// A manifest that passed every check.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,11 +48,12 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     load_with(path, registry::protocols())
 }
 
-/// As [`load`], for a file that may just be under way: it is read once it stayed unchanged for a moment. For reloads,
-/// where the configuration that runs is good and there is no hurry.
+/// As [`load`], for a file that may just be under way: one that changed within the last second is read once it stayed
+/// unchanged for a second. For reloads, where the configuration that runs is good and there is no hurry. Blocks for
+/// about three seconds at most.
 ///
 /// # Errors
-/// As [`load`].
+/// As [`load`], and when the file is still being written after that time.
 pub fn reload(path: &Path) -> Result<Loaded, LoadError> {
     let bytes = read_settled(path)?;
     load_bytes(path, &bytes, registry::protocols())
@@ -120,13 +123,6 @@ fn nul(text: &str) -> Option<Fault> {
     Some(Fault { span: at..at, message: "a NUL byte".to_owned(), hint: Some(hint.to_owned()) })
 }
 
-/// What tells one state of a file from another.
-type Stamp = (u64, u64, i64, i64, u64);
-
-fn stamp(meta: &Metadata) -> Stamp {
-    (meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size())
-}
-
 /// Reads the file in one state: what changes while it is read is read again, so often and no more.
 fn read_whole(path: &Path) -> Result<(Vec<u8>, Stamp), LoadError> {
     for attempt in 0..ATTEMPTS {
@@ -141,18 +137,17 @@ fn read_whole(path: &Path) -> Result<(Vec<u8>, Stamp), LoadError> {
     Err(LoadError::of_file(path, message, "write it under another name, then rename it into place"))
 }
 
-/// Reads the file once it stayed unchanged for a moment; its last state when the tries run out.
+/// Reads the file in the state in which it counts as whole.
 fn read_settled(path: &Path) -> Result<Vec<u8>, LoadError> {
-    let (mut bytes, mut seen) = read_whole(path)?;
-    for _ in 0..ATTEMPTS {
-        thread::sleep(if bytes.ends_with(b"\n") { SETTLED } else { SETTLED_CUT });
-        let (again, now) = read_whole(path)?;
-        if now == seen {
-            break;
+    let mut waiting = Waiting::begin();
+    while let Some(settled) = waiting.wait(path).map_err(|error| cannot_read(path, &error))? {
+        let (bytes, read) = read_whole(path)?;
+        if read == settled {
+            return Ok(bytes);
         }
-        (bytes, seen) = (again, now);
     }
-    Ok(bytes)
+    let message = "the manifest is still being written: it keeps changing";
+    Err(LoadError::of_file(path, message, "reload again once it is complete, or rename a complete file into place"))
 }
 
 /// `None` when the file changed meanwhile.
@@ -198,6 +193,7 @@ fn cannot_read(path: &Path, error: &io::Error) -> LoadError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::settle::{LEFT_ALONE, PATIENCE};
 
     fn write(bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
@@ -288,18 +284,63 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_waits_for_the_second_half_of_a_file() {
-        let half = EMPTY.len() / 2;
-        let (_folder, path) = write(&EMPTY[..half]);
-        let writer = {
-            let path = path.clone();
-            thread::spawn(move || {
-                thread::sleep(Duration::from_millis(20));
-                std::fs::write(&path, EMPTY).unwrap();
-            })
+    fn a_reload_waits_for_the_second_half_of_a_file_however_valid_the_first_is() {
+        // The cut is where the first half is a manifest by itself.
+        let whole = [EMPTY, b"name = \"the second half\"\n"].concat();
+        thread::scope(|scope| {
+            for pause in [20, 150, 300, 500] {
+                let whole = &whole;
+                scope.spawn(move || {
+                    let (_folder, path) = write(EMPTY);
+                    let settled = thread::scope(|scope| {
+                        scope.spawn(|| {
+                            thread::sleep(Duration::from_millis(pause));
+                            std::fs::write(&path, whole).unwrap();
+                        });
+                        read_settled(&path).unwrap()
+                    });
+                    assert_eq!(&settled, whole, "halves {pause} ms apart");
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_reload_takes_an_old_file_at_once_and_one_from_the_future_soon() {
+        let hour = Duration::from_secs(3600);
+        let read_after = |modified: std::time::SystemTime| {
+            let (_folder, path) = write(EMPTY);
+            File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+            let start = std::time::Instant::now();
+            assert_eq!(read_settled(&path).unwrap(), EMPTY);
+            start.elapsed()
         };
-        let settled = read_settled(&path).unwrap();
-        writer.join().unwrap();
-        assert_eq!(settled, EMPTY);
+        let now = std::time::SystemTime::now();
+        assert!(read_after(now - hour) < Duration::from_millis(500));
+        let waited = read_after(now + hour);
+        assert!(waited >= LEFT_ALONE && waited < PATIENCE, "{waited:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_written_without_end_is_refused_in_time() {
+        let (_folder, path) = write(EMPTY);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let start = std::time::Instant::now();
+        let refused = thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0.. {
+                    std::fs::write(&path, [EMPTY, format!("# {n}\n").as_bytes()].concat()).unwrap();
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let refused = read_settled(&path);
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            refused
+        });
+        assert!(refused.unwrap_err().faults[0].message.contains("still being written"));
+        assert!(start.elapsed() < PATIENCE + Duration::from_secs(1));
     }
 }

@@ -14,6 +14,7 @@ mod pieces;
 mod points;
 mod report;
 mod settings;
+mod settle;
 mod stations;
 mod syntax;
 mod tables;

@@ -1,12 +1,12 @@
 //! `[[stations.points]]`: what the core owns of them; the rest is the protocol's.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use toml::de::DeValue;
 use worker_contract::{
     Conditioning, Fields, Opaque, PointConfig, Protocol,
     conditioning::{Linear, Mark},
-    fields::{real, whole},
+    fields::{Located, real, whole},
 };
 
 use super::{lines::Lines, model::AlarmLevels, tables::Seen};
@@ -45,7 +45,8 @@ pub fn read(fields: &mut Fields<'_>, station: &str, of: &Of<'_>, names: &mut See
         }
     }
     let enabled = fields.bool("enabled").unwrap_or(true);
-    let (unit, conditioning) = conditioning(fields);
+    let marks = marks(fields);
+    let (unit, conditioning) = conditioning(fields, &marks);
     let alarm = alarm(fields);
     let checked = of.station.and_then(|station| of.protocol.point(of.kind, station, fields));
     if of.station.is_none() {
@@ -54,6 +55,9 @@ pub fn read(fields: &mut Fields<'_>, station: &str, of: &Of<'_>, names: &mut See
     }
     if checked.as_ref().is_some_and(|c| !c.numeric) {
         refuse_numeric_keys(fields);
+    }
+    if let Some(whole) = checked.as_ref().and_then(|c| c.whole.as_ref()) {
+        refuse_marks(fields, &marks, whole);
     }
     let clean = fields.fault_count() == before;
     let config = match (name, checked) {
@@ -81,7 +85,7 @@ fn refuse_numeric_keys(fields: &mut Fields<'_>) {
     }
 }
 
-fn conditioning(fields: &mut Fields<'_>) -> (Option<Box<str>>, Conditioning) {
+fn conditioning(fields: &mut Fields<'_>, marks: &[Located<Vec<Mark>>]) -> (Option<Box<str>>, Conditioning) {
     let unit = unit(fields, "unit");
     let (scale, scale_unit) = scale(fields);
     if let (Some(a), Some(b)) = (&unit, &scale_unit)
@@ -98,7 +102,8 @@ fn conditioning(fields: &mut Fields<'_>) -> (Option<Box<str>>, Conditioning) {
         }
         fits.then_some(band.value)
     });
-    (unit.or(scale_unit), Conditioning { not_available: marks(fields), scale, range, dead_band })
+    let not_available = marks.iter().flat_map(|m| m.value.iter().copied()).collect();
+    (unit.or(scale_unit), Conditioning { not_available, scale, range, dead_band })
 }
 
 fn unit(fields: &mut Fields<'_>, key: &'static str) -> Option<Box<str>> {
@@ -177,8 +182,8 @@ fn ends(fields: &mut Fields<'_>, key: &'static str) -> Option<((f64, f64), Range
     }
 }
 
-/// The marks by which a device says that it has no value.
-fn marks(fields: &mut Fields<'_>) -> Vec<Mark> {
+/// The marks by which a device says that it has no value, as many for each as it may be read.
+fn marks(fields: &mut Fields<'_>) -> Vec<Located<Vec<Mark>>> {
     const HINT: &str = "use a number, a text such as \"0x8000\", or a list of them";
     let mut found = Vec::new();
     let Some(value) = fields.take("not_available") else { return found };
@@ -195,13 +200,37 @@ fn marks(fields: &mut Fields<'_>) -> Vec<Mark> {
         return found;
     }
     for item in items {
-        let before = found.len();
-        mark(item.get_ref(), &mut found);
-        if found.len() == before {
+        let mut marks = Vec::new();
+        mark(item.get_ref(), &mut marks);
+        if marks.is_empty() {
             fields.fault(item.span(), "`not_available` cannot be read", HINT.to_owned());
+        } else {
+            found.push(Located { value: marks, span: item.span() });
         }
     }
     found
+}
+
+/// Refuses marks that no raw value of the type can ever be: they would never match.
+fn refuse_marks(fields: &mut Fields<'_>, marks: &[Located<Vec<Mark>>], whole: &RangeInclusive<i64>) {
+    let fits = |mark: &Mark| match mark {
+        Mark::Int(i) => whole.contains(i),
+        Mark::Float(f) => f.fract() == 0.0 && (*whole.start() as f64..=*whole.end() as f64).contains(f),
+    };
+    for Located { value, span } in marks.iter().filter(|m| !m.value.iter().any(fits)) {
+        let shown = match value.first() {
+            Some(Mark::Int(i)) => i.to_string(),
+            Some(Mark::Float(f)) => f.to_string(),
+            None => continue,
+        };
+        let message = format!("`not_available`: no raw value of this data type is {shown}");
+        let hint = format!(
+            "its raw values are whole numbers from {} to {}: use one, or correct `data_type`",
+            whole.start(),
+            whole.end()
+        );
+        fields.fault(span.clone(), message, hint);
+    }
 }
 
 fn mark(value: &DeValue<'_>, found: &mut Vec<Mark>) {

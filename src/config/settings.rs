@@ -40,7 +40,7 @@ pub fn read(root: &mut Fields<'_>, warnings: &mut Faults) -> Settings {
     let lease = read_table(root, "lease", |fields| lease(fields, warnings));
     let journal = read_table(root, "journal", journal);
     let lifecycle = read_table(root, "lifecycle", lifecycle);
-    let workers = read_table(root, "workers", workers);
+    let workers = read_table(root, "workers", |fields| workers(fields, warnings));
     let upgrade = read_table(root, "upgrade", |fields| upgrade(fields, warnings));
     let settings = Settings { facility, lease, journal, lifecycle, workers, upgrade };
     check_orders(root, &settings);
@@ -114,10 +114,17 @@ fn lifecycle(fields: &mut Fields<'_>) -> LifecycleSettings {
     LifecycleSettings { drain_timeout: Duration::from_millis(drain.into()) }
 }
 
-fn workers(fields: &mut Fields<'_>) -> WorkerSettings {
+fn workers(fields: &mut Fields<'_>, warnings: &mut Faults) -> WorkerSettings {
     let isolation = fields.one_of("isolation", ISOLATION).unwrap_or_default();
     let words = [("adopt", OnFailover::Adopt), ("respawn", OnFailover::Respawn)];
-    WorkerSettings { isolation, on_failover: fields.one_of("on_failover", &words).unwrap_or_default() }
+    let on_failover = fields.one_of("on_failover", &words);
+    if on_failover == Some(OnFailover::Adopt) {
+        let message = "[workers]: `on_failover = \"adopt\"`: in this version workers leave with their supervisor, and \
+                       the next leader starts its own";
+        let hint = "leave it out, or write \"respawn\": both mean what is done today".to_owned();
+        warnings.push(fields.span_of("on_failover"), message, Some(hint));
+    }
+    WorkerSettings { isolation, on_failover: on_failover.unwrap_or_default() }
 }
 
 fn upgrade(fields: &mut Fields<'_>, warnings: &mut Faults) -> UpgradeSettings {

@@ -49,7 +49,7 @@ impl Reader<'_, '_> {
         let core = self.core(&mut fields);
         let reference = fields.required_string("connection_ref");
         let at = reference.as_ref().and_then(|r| self.drafts.position(r.value));
-        if let Some(reference) = reference.filter(|_| at.is_none()) {
+        if let Some(reference) = reference.filter(|r| at.is_none() && !self.drafts.knows(r.value)) {
             self.unknown_connection(&mut fields, &reference);
         }
         // Without a protocol nothing else can be said of the station.
@@ -70,6 +70,8 @@ impl Reader<'_, '_> {
         if let Some(id) = &id {
             self.seen.first(id, "station", self.lines, fields.faults());
             fields.rename(format!("station \"{}\"", id.value));
+        } else {
+            self.seen.misnamed(fields);
         }
         let enabled = fields.bool("enabled").unwrap_or(true);
         let timeout_ms = units::millis(fields, "timeout_ms", 10..=60_000, 1_000);

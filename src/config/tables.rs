@@ -1,7 +1,7 @@
 //! Lists of tables, and ids that must be unique among them.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     ops::Range,
 };
 
@@ -37,12 +37,16 @@ pub fn tables<'a>(fields: &mut Fields<'a>, key: &'static str, header: &str) -> V
 
 /// Remembers ids and where each stood first.
 #[derive(Default)]
-pub struct Seen(BTreeMap<Box<str>, usize>);
+pub struct Seen {
+    first: BTreeMap<Box<str>, usize>,
+    /// Texts that cannot be ids and stand where one belongs.
+    misnamed: BTreeSet<Box<str>>,
+}
 
 impl Seen {
     /// Tells a fault, naming the line of the first, when the id was there before. False then.
     pub fn first(&mut self, id: &Located<&str>, what: &str, lines: &Lines<'_>, faults: &mut Faults) -> bool {
-        match self.0.entry(id.value.into()) {
+        match self.first.entry(id.value.into()) {
             Entry::Vacant(slot) => {
                 slot.insert(faults.absolute(&id.span).start);
                 true
@@ -56,20 +60,27 @@ impl Seen {
         }
     }
 
-    /// True when the id was there.
+    /// Remembers what a table has for its id when that cannot be one: what refers to it is not at fault as well.
+    pub fn misnamed(&mut self, fields: &mut Fields<'_>) {
+        if let Some(DeValue::String(text)) = fields.take("id").map(|value| value.get_ref()) {
+            self.misnamed.insert(text.as_ref().into());
+        }
+    }
+
+    /// True when the id was there, be it one that cannot be used.
     #[must_use]
     pub fn contains(&self, id: &str) -> bool {
-        self.0.contains_key(id)
+        self.first.contains_key(id) || self.misnamed.contains(id)
     }
 
     /// True when there was none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.first.is_empty()
     }
 
     /// Every id.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(|id| &**id)
+        self.first.keys().map(|id| &**id)
     }
 }

@@ -65,7 +65,8 @@ impl Protocol for Small {
             fields.fault(address.span, message, format!("use hr:{} or lower", 65_536 - registers));
             return None;
         }
-        Some(CheckedPoint { settings: Opaque::pack(&number), numeric: registers > 0 })
+        let whole = [None, Some(0..=65_535), None][registers as usize].clone();
+        Some(CheckedPoint { settings: Opaque::pack(&number), numeric: registers > 0, whole })
     }
 
     fn plan(&self, station: &StationConfig) -> Vec<PlannedRequest> {
@@ -185,6 +186,19 @@ fn a_point_means_what_it_says() {
 }
 
 #[test]
+fn a_mark_that_the_type_does_not_have_is_refused() {
+    for mark in ["\"0x123456789\"", "0x10000", "65536", "-1", "0.5", "[0, 70000]", "\"65536\"", "1e9"] {
+        let told = faults(&point(&format!("data_type = \"u16\"\nnot_available = {mark}")));
+        assert_eq!(told.len(), 1, "{mark}: {told:?}");
+        assert!(told[0].contains("`not_available`: no raw value of this data type is "), "{mark}: {told:?}");
+    }
+    for mark in ["\"0xFFFF\"", "0x0000FFFF", "65535", "0", "1e3", "[0x8000, 7.0]"] {
+        good(&point(&format!("data_type = \"u16\"\nnot_available = {mark}")));
+    }
+    good(&point("data_type = \"f32\"\nnot_available = -9.99"));
+}
+
+#[test]
 fn workers_are_told_apart_by_protocol_or_by_connection() {
     let other = "[[connections]]\nid = \"far\"\nkind = \"modbus-tcp\"\nhost = \"192.0.2.21\"\n";
     let stations =
@@ -247,6 +261,41 @@ fn what_is_accepted_and_not_done_yet_is_warned_of() {
     ] {
         assert!(told.contains(part), "{part} in {told}");
     }
+}
+
+#[test]
+fn what_has_faults_is_not_said_to_be_missing() {
+    let told = |text: &str| {
+        let error = load_bytes(Path::new("p"), text.as_bytes(), PROTOCOLS).unwrap_err();
+        let all = error.faults.iter().chain(&error.warnings);
+        all.map(|f| f.message.clone()).collect::<Vec<_>>().join("\n")
+    };
+    let station = "[[stations]]\nid = \"b b\"\nconnection_ref = \"skid\"\n";
+    let rule =
+        "[[alarm_rules]]\nid = \"r\"\nstation_ref = \"b b\"\nregister_name = \"t\"\nlevel = \"h\"\nthreshold = 1\n";
+    for text in [
+        plant(station),
+        plant(&format!("{station}{rule}")),
+        plant(&station.replace("id = \"b b\"\n", "")),
+        plant("[stations]\nid = \"b\"\n"),
+        format!("{HEAD}{}", SKID.replace("skid", "a skid")),
+        format!("{HEAD}{}{}", SKID.replace("skid", "a skid"), station.replace("skid", "a skid").replace("b b", "b")),
+        format!("{HEAD}{}", SKID.replace("[[connections]]", "[connections]")),
+    ] {
+        let told = told(&text);
+        assert!(!told.contains("there are no") && !told.contains("there is no"), "{text}\n{told}");
+    }
+    assert!(told(&format!("{HEAD}nope = 1\n")).contains("there are no connections"));
+    assert!(told(&plant("nope = 1\n")).contains("there are no stations"));
+}
+
+#[test]
+fn adoption_is_warned_of_where_it_is_written() {
+    let of = |word: &str| warnings(&format!("{}[workers]\non_failover = \"{word}\"\n", point("")));
+    let told = of("adopt");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("16:15 [workers]: `on_failover = \"adopt\"`: in this version workers leave"), "{told:?}");
+    assert_eq!(of("respawn"), Vec::<String>::new());
 }
 
 #[test]
@@ -354,7 +403,17 @@ fn a_diff_names_what_changes() {
     assert_eq!(diff(&more, &old).stations.removed, ["c"]);
     let port = good(&point("").replace("\"192.0.2.20\"", "\"192.0.2.20\"\nport = 503"));
     assert_eq!(diff(&old, &port).connections.changed, ["skid"]);
-    assert!(diff(&old, &port).stations.is_empty());
+    // What is behind it is polled elsewhere now.
+    assert_eq!(diff(&old, &port).stations.changed, ["b"]);
+    assert_eq!(diff(&old, &port).summary(), "station: 1 changed; connection: 1 changed (skid)");
+    let apart = good(&point("").replace("\"192.0.2.20\"", "\"192.0.2.20\"\nisolation = \"connection\""));
+    assert_eq!(diff(&old, &apart).stations.changed, ["b"], "in a process of its own");
+    let other = SKID.replace("skid", "far").replace("2.20", "2.21");
+    let both = good(&format!("{}{other}", point("")));
+    let moved = good(&format!("{}{other}", point("").replace("_ref = \"skid\"", "_ref = \"far\"")));
+    assert!(diff(&old, &both).stations.is_empty());
+    assert_eq!(diff(&both, &moved).stations.changed, ["b"]);
+    assert!(diff(&both, &moved).connections.is_empty());
 }
 
 /// Pieces of manifests, good and broken, that a random text is made of.

@@ -50,6 +50,10 @@ pub struct Start {
     pub manifest: Arc<Manifest>,
 }
 
+/// So long a reload waits to hear which stations its workers refuse. Together with the wait for a manifest that is being
+/// written it stays below the deadline of a request.
+const REFUSALS_WITHIN: Duration = Duration::from_secs(4);
+
 /// A leader at work.
 pub struct Leader {
     /// What is known of workers and stations.
@@ -124,7 +128,7 @@ impl Leader {
         self.desired = Arc::clone(&desired);
         let (answer, refused) = oneshot::channel();
         let _ = self.pool.commands().send(Command::Apply(desired, answer));
-        let refused = tokio::time::timeout(Duration::from_secs(6), refused).await.ok().and_then(Result::ok);
+        let refused = tokio::time::timeout(REFUSALS_WITHIN, refused).await.ok().and_then(Result::ok);
         let mut notes: Vec<String> = changes
             .restart_needed
             .iter()
@@ -135,6 +139,7 @@ impl Leader {
         for (id, why) in refused.unwrap_or_default() {
             notes.push(format!("{id}: {why}"));
         }
+        notes.extend(connection_notes(&changes.connections));
         let stations = changed_stations(changes.stations, &manifest);
         let report = ReloadReport { stations, workers, notes };
         self.record(
@@ -143,6 +148,7 @@ impl Leader {
                 ("added", list(&report.stations.added)),
                 ("removed", list(&report.stations.removed)),
                 ("updated", list(&report.stations.updated)),
+                ("connections", list(&changes.connections.changed)),
                 ("unchanged", report.stations.unchanged.into()),
             ],
         );
@@ -257,6 +263,19 @@ pub fn changed_stations(changes: config::Changes, after: &Manifest) -> Changes {
     let config::Changes { added, removed, changed } = changes;
     let unchanged = after.stations().count().saturating_sub(added.len() + changed.len()) as u64;
     Changes { added, removed, updated: changed, unchanged }
+}
+
+/// The connections that a reload changes, as notes of its report. The stations behind them are told in full.
+#[must_use]
+pub fn connection_notes(changes: &config::Changes) -> Vec<String> {
+    const MOST: usize = 10;
+    let kinds = [("added", &changes.added), ("removed", &changes.removed), ("changed", &changes.changed)];
+    let told = kinds.into_iter().filter(|(_, ids)| !ids.is_empty()).map(|(word, ids)| {
+        let what = if ids.len() == 1 { "connection" } else { "connections" };
+        let more = if ids.len() > MOST { format!(", … and {} more", ids.len() - MOST) } else { String::new() };
+        format!("{what} {word}: {}{more}", ids[..ids.len().min(MOST)].join(", "))
+    });
+    told.collect()
 }
 
 fn worker_changes(before: &Desired, after: &Desired) -> Changes {

@@ -19,7 +19,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::{self, LoadError, Loaded, Manifest},
+    config::{self, LoadError, Loaded, Manifest, RenderedFault},
     lease::LeaseEvent,
     lifecycle::{
         drain::{Drain, DrainHook, Stage},
@@ -36,7 +36,7 @@ use crate::{
     status::Role,
     supervisor::{
         instance::{Instance, Leading, Wish},
-        leader::{Leader, Start, changed_stations},
+        leader::{Leader, Start, changed_stations, connection_notes},
         listeners::{self, Http, LeaderListeners},
         setup::{self, SetupError},
     },
@@ -306,38 +306,45 @@ impl Supervisor {
         }
     }
 
-    /// Reads the manifest again. A bad one leaves the old one in force.
-    async fn reread(&mut self) -> Result<Option<Arc<Manifest>>, LoadError> {
+    /// Reads the manifest again. A bad one leaves the old one in force. Gives the manifest if it is another one now, and
+    /// what a person should know of it.
+    async fn reread(&mut self) -> Result<(Option<Arc<Manifest>>, Vec<RenderedFault>), LoadError> {
         let path = self.options.manifest_path.clone();
         self.options.manifest_stamp = Stamp::of(&path);
         self.untidy = true;
-        let Ok(loaded) = tokio::task::spawn_blocking(move || config::reload(&path)).await else { return Ok(None) };
+        let Ok(loaded) = tokio::task::spawn_blocking(move || config::reload(&path)).await else {
+            return Ok((None, Vec::new()));
+        };
         let loaded = loaded?;
         if loaded.manifest == *self.manifest {
-            return Ok(None);
+            return Ok((None, loaded.warnings));
         }
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
         let manifest = Arc::new(loaded.manifest);
         self.manifest = Arc::clone(&manifest);
-        Ok(Some(manifest))
+        Ok((Some(manifest), loaded.warnings))
     }
 
     async fn reload(&mut self) -> Result<ReloadReport, ReloadError> {
         self.notifier.tell(&Word::reloading_now());
         let before = Arc::clone(&self.manifest);
-        let report = match self.reread().await {
+        let mut warnings = Vec::new();
+        let mut report = match self.reread().await {
             Err(error) => {
                 tracing::error!("reload: the manifest is refused and the old one stays in force\n{error}");
                 Err(refused(&error))
             }
-            Ok(changed) => match &mut self.leading {
-                Some((leader, _)) => Ok(leader.apply(changed.unwrap_or(before)).await),
-                None => Ok(between(&before, &self.manifest)),
-            },
+            Ok((changed, found)) => {
+                warnings = found;
+                match &mut self.leading {
+                    Some((leader, _)) => Ok(leader.apply(changed.unwrap_or(before)).await),
+                    None => Ok(between(&before, &self.manifest)),
+                }
+            }
         };
-        if let Ok(report) = &report {
+        if let Ok(report) = &mut report {
             let s = &report.stations;
             tracing::info!(
                 added = s.added.len(),
@@ -349,6 +356,8 @@ impl Supervisor {
             for note in &report.notes {
                 tracing::warn!("reload: {note}");
             }
+            // Logged when the manifest was read.
+            report.notes.extend(told(&warnings));
         }
         self.notifier.tell(&Word::Ready);
         report
@@ -432,7 +441,7 @@ impl Supervisor {
 }
 
 fn refused(error: &LoadError) -> ReloadError {
-    let fault = |f: &config::RenderedFault| ManifestFault {
+    let fault = |f: &RenderedFault| ManifestFault {
         file: f.file.clone(),
         line: f.line.into(),
         column: f.column.into(),
@@ -442,11 +451,22 @@ fn refused(error: &LoadError) -> ReloadError {
     ReloadError::Manifest { faults: error.faults.iter().map(fault).collect(), more: error.more }
 }
 
+/// Warnings as notes of a report: the first ones, and how many there are besides.
+fn told(warnings: &[RenderedFault]) -> Vec<String> {
+    const MOST: usize = 20;
+    let mut notes: Vec<_> = warnings.iter().take(MOST).map(|w| format!("line {}: {}", w.line, w.message)).collect();
+    if warnings.len() > MOST {
+        notes.push(format!("and {} more warnings: see sensor-poll check", warnings.len() - MOST));
+    }
+    notes
+}
+
 /// What a reload changes on an instance that follows: what it will poll once it leads.
 fn between(before: &Manifest, after: &Manifest) -> ReloadReport {
     let changes = config::diff(before, after);
     let stations = changed_stations(changes.stations, after);
     let mut notes = vec!["this instance follows: the leader is to be told as well".to_owned()];
+    notes.extend(connection_notes(&changes.connections));
     notes.extend(changes.restart_needed.iter().map(|key| format!("{key} takes effect at the next start")));
     ReloadReport { stations, workers: Changes::default(), notes }
 }

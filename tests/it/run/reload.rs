@@ -186,8 +186,14 @@ fn a_connection_that_moves_takes_its_stations_along_and_leaves_the_others() {
     let gateway = Gateway::new(&plant(&old));
     let a = gateway.start("a");
     gateway.more_good("m", "v", 2);
-    gateway.write(plant(&new).text());
-    assert_eq!(gateway.ask(&["reload"]).status.code(), Some(0));
+    gateway.write(&format!("{}[[stations]]\nid = \"bare\"\nconnection_ref = \"stays\"\n", plant(&new).text()));
+    let report: Value = serde_json::from_slice(&gateway.ask(&["reload", "--json"]).stdout).unwrap();
+    assert_eq!((&report["stations"]["updated"], &report["stations"]["unchanged"]), (&json!(["m"]), &json!(1)));
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("connection changed: moves"), "{notes}");
+    assert!(notes.contains("station \\\"bare\\\": it has no points"), "as `check` would say: {notes}");
+    let told = until("the journal has it", || gateway.events("configuration").pop());
+    assert_eq!((&told["updated"], &told["connections"]), (&json!(["m"]), &json!(["moves"])));
     until("the new place is asked", || (new.asked(2) >= 3).then_some(()));
     let asked = old.asked(2);
     gateway.more_good("s", "v", 3);

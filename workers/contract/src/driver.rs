@@ -1,6 +1,6 @@
 //! The traits that a protocol implements.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{future::Future, ops::RangeInclusive, pin::Pin, time::Duration};
 
 use crate::{
     config::{ConnectionConfig, Opaque, Resource, StationConfig},
@@ -64,6 +64,9 @@ pub struct CheckedPoint {
     pub settings: Opaque,
     /// Whether scale, range and dead band make sense for its type (false for strings and bools).
     pub numeric: bool,
+    /// Every raw value that its type has, where these are whole numbers: a "not available" mark that is none of them
+    /// never matches. `None` for other types, and for those whose values 64 bits with a sign do not hold.
+    pub whole: Option<RangeInclusive<i64>>,
 }
 
 /// One request of a poll, told to a person by `check --plan`.

@@ -67,22 +67,37 @@ fn prefixed(text: &str, prefix: &str, rest: &str) -> Result<Address, AddressErro
 
 fn wire_number(text: &str, table: Table, number: &str) -> Result<u16, AddressError> {
     let prefix = table.prefix();
-    let parsed = match number.strip_prefix("0x") {
-        Some(hex) if !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit()) => u64::from_str_radix(hex, 16).ok(),
-        Some(_) => None,
-        None if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => number.parse().ok(),
-        None => None,
+    let (digits, radix) = match number.strip_prefix("0x") {
+        Some(hex) => (hex, 16),
+        None => (number, 10),
     };
-    match parsed.map(u16::try_from) {
-        Some(Ok(wire)) => Ok(wire),
-        Some(Err(_)) => Err(AddressError::new(
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return Err(no_number(text, table, number));
+    }
+    // What is past 64 bits is past 16 as well.
+    u16::from_str_radix(digits, radix).map_err(|_| {
+        AddressError::new(
             format!("\"{text}\" is beyond the last address, {prefix}:65535"),
             "the number after the prefix is the zero-based wire address, from 0 to 65535",
-        )),
-        None => Err(AddressError::new(
-            format!("\"{text}\" has no number after {prefix}:"),
-            format!("write {prefix}:100, or {prefix}:0x64"),
-        )),
+        )
+    })
+}
+
+/// What stands where the number belongs.
+fn no_number(text: &str, table: Table, number: &str) -> AddressError {
+    let prefix = table.prefix();
+    let example = || format!("write {prefix}:100, or {prefix}:0x64");
+    let trimmed: String = number.chars().filter(|c| !c.is_whitespace()).collect();
+    if number.is_empty() {
+        AddressError::new(format!("\"{text}\" has no number after {prefix}:"), example())
+    } else if number.strip_prefix('-').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
+        AddressError::new(format!("\"{text}\" is before the first address, {prefix}:0"), example())
+    } else if trimmed.len() != number.len() && wire_number(text, table, &trimmed).is_ok() {
+        AddressError::new(format!("\"{text}\" has a space in it"), format!("write {prefix}:{trimmed}"))
+    } else if matches!(number, "0x" | "0X") {
+        AddressError::new(format!("\"{text}\" has no digits after {number}"), example())
+    } else {
+        AddressError::new(format!("\"{text}\": `{number}` is no whole number"), example())
     }
 }
 
@@ -207,12 +222,13 @@ mod tests {
             ("hr:", "hr:100"),
             ("hr:-1", "hr:100"),
             ("hr:+1", "hr:100"),
-            ("hr: 1", "hr:100"),
+            ("hr: 1", "hr:1"),
             ("hr:1_0", "hr:100"),
             ("hr:0x", "hr:100"),
             ("hr:0x+1", "hr:100"),
             ("hr:65536", "65535"),
-            ("hr:99999999999999999999999", "hr:100"),
+            ("hr:99999999999999999999999", "65535"),
+            ("hr:0x10000000000000000", "65535"),
             ("hr:100.16", "hr:100.15"),
             ("hr:100.", "hr:100.15"),
             ("hr:100.+3", "hr:100.15"),
@@ -230,6 +246,30 @@ mod tests {
             let told = error.hint.unwrap_or_default();
             assert!(told.contains(hint), "{text}: {told}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_number_is_said_as_it_is() {
+        for (text, message) in [
+            ("hr:", "has no number after hr:"),
+            ("hr:.3", "has no number after hr:"),
+            ("hr:0x", "has no digits after 0x"),
+            ("hr:99999999999999999999", "is beyond the last address"),
+            ("hr:00000000000000000000065536", "is beyond the last address"),
+            ("hr: 1", "has a space in it"),
+            ("hr:1 .3", "has a space in it"),
+            ("hr:1 0", "has a space in it"),
+            ("hr: x", "` x` is no whole number"),
+            ("hr:-1", "is before the first address, hr:0"),
+            ("hr:+1", "`+1` is no whole number"),
+            ("hr:1_0", "`1_0` is no whole number"),
+            ("hr:-x", "`-x` is no whole number"),
+            ("hr:abc", "`abc` is no whole number"),
+        ] {
+            let told = Address::parse(text).expect_err(text).message;
+            assert!(told.contains(message), "{text}: {told}");
+        }
+        assert!(Address::parse("hr:00000000000000000000065535").is_ok());
     }
 
     #[test]

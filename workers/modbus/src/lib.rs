@@ -62,7 +62,8 @@ impl Protocol for Modbus {
         // A station with faults has no settings; its points are still checked, under the defaults.
         let station: StationSettings = station.unpack().unwrap_or_default();
         let point = manifest::point(&station, fields)?;
-        Some(CheckedPoint { settings: Opaque::pack(&point), numeric: point.decoder.is_numeric() })
+        let decoder = point.decoder;
+        Some(CheckedPoint { settings: Opaque::pack(&point), numeric: decoder.is_numeric(), whole: decoder.whole() })
     }
 
     fn plan(&self, station: &StationConfig) -> Vec<PlannedRequest> {

@@ -1,7 +1,10 @@
 //! From a manifest's keys to settings, with a hint for each fault.
 #![deny(clippy::disallowed_methods)]
 
-use std::{net::Ipv6Addr, ops::Range};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::Range,
+};
 
 use worker_contract::{Fields, Opaque, Resource, driver::CheckedConnection, fields::suggest};
 
@@ -23,9 +26,37 @@ pub fn connection(fields: &mut Fields<'_>) -> Option<CheckedConnection> {
     if fields.fault_count() != before {
         return None;
     }
-    let resource = Resource(format!("tcp:{}:{port}", host.to_lowercase()));
+    let resource = Resource(format!("tcp:{}:{port}", endpoint(&host)));
     let settings = Opaque::pack(&ConnectionSettings { host, port });
     Some(CheckedConnection { resources: vec![resource], lanes, settings })
+}
+
+/// One name for what is one endpoint however it is written: the case of a name, the dot at its end, the forms of an
+/// address. This device by its loopback is one: a server that listens on both families would be asked twice.
+fn endpoint(host: &str) -> String {
+    let name = host.strip_suffix('.').unwrap_or(host).to_lowercase();
+    let address = match name.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical(),
+        Err(_) if matches!(&*name, "localhost" | "localhost.localdomain" | "ip6-localhost") => {
+            Ipv4Addr::LOCALHOST.into()
+        }
+        Err(_) => return name,
+    };
+    // A connection to the unspecified address goes to this device as well.
+    let here = address == IpAddr::V6(Ipv6Addr::LOCALHOST) || address.is_unspecified();
+    if here { Ipv4Addr::LOCALHOST.to_string() } else { address.to_string() }
+}
+
+/// True when the resolver would take a name for the numbers of an IPv4 address, which it is not in full: `10.1` would
+/// be asked as 10.0.0.1, and `010.0.0.1` as 8.0.0.1.
+fn is_broken_ipv4(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let number = match last.strip_prefix("0x").or_else(|| last.strip_prefix("0X")) {
+        Some(hex) => hex.bytes().all(|b| b.is_ascii_hexdigit()),
+        None => !last.is_empty() && last.bytes().all(|b| b.is_ascii_digit()),
+    };
+    number && host.parse::<Ipv4Addr>().is_err()
 }
 
 fn unusable_host(host: &str) -> Option<String> {
@@ -39,8 +70,13 @@ fn unusable_host(host: &str) -> Option<String> {
         return Some(format!("write host = \"{name}\" and port = {port}"));
     }
     let allowed = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
-    (host.is_empty() || !host.chars().all(allowed))
-        .then(|| "write a name or an address alone, for example \"192.0.2.20\"".to_owned())
+    let mut labels = host.strip_suffix('.').unwrap_or(host).split('.');
+    if labels.any(str::is_empty) || !host.chars().all(allowed) {
+        return Some("write a name or an address alone, for example \"192.0.2.20\"".to_owned());
+    }
+    is_broken_ipv4(host).then(|| {
+        "an IPv4 address is four numbers from 0 to 255 without leading zeros, for example \"192.0.2.20\"".to_owned()
+    })
 }
 
 /// Reads a station's keys.

@@ -147,6 +147,15 @@ fn a_connection_owns_its_endpoint() {
         ("host = '192.0.2.1:503'", "port = 503"),
         ("host = 'tcp://192.0.2.1'", "alone"),
         ("host = 'a b'", "alone"),
+        ("host = 'a..b'", "alone"),
+        ("host = '.'", "alone"),
+        ("host = '256.1.1.1'", "from 0 to 255"),
+        ("host = '10.1'", "from 0 to 255"),
+        ("host = '1.2.3.4.5'", "from 0 to 255"),
+        ("host = '192.168.01.1'", "leading zeros"),
+        ("host = '3232235777'", "from 0 to 255"),
+        ("host = '0x7f.1'", "from 0 to 255"),
+        ("host = '0x7f000001'", "from 0 to 255"),
         ("host = 'a'\nport = 0", "from 1 to 65535"),
         ("host = 'a'\nmax_connections = 17", "from 1 to 16"),
         ("host = 'a'\nhots = 'b'", "did you mean `host`?"),
@@ -155,6 +164,24 @@ fn a_connection_owns_its_endpoint() {
         assert_eq!(faults.len(), 1, "{text}: {faults:?}");
         assert!(faults[0].contains(want), "{text}: {faults:?}");
     }
+}
+
+#[test]
+fn one_endpoint_has_one_name_however_it_is_written() {
+    let name = |host: &str| {
+        let (found, faults) = read(&format!("host = '{host}'"), connection);
+        assert_eq!(faults, Vec::<String>::new(), "{host}");
+        found.expect("no fault").resources.remove(0).0
+    };
+    for host in ["localhost", "LocalHost.", "127.0.0.1", "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1", "0.0.0.0", "::"]
+    {
+        assert_eq!(name(host), "tcp:127.0.0.1:502", "{host}");
+    }
+    assert_eq!(name("127.0.0.2"), "tcp:127.0.0.2:502");
+    assert_eq!(name("2001:DB8:0::1"), "tcp:2001:db8::1:502");
+    assert_eq!(name("Plc-1.example."), "tcp:plc-1.example:502");
+    assert_eq!(name("4plc"), "tcp:4plc:502");
+    assert_eq!(name("plc.4x"), "tcp:plc.4x:502");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! A point is eight bytes here and about as many on the wire: a gateway holds a hundred thousand of them.
 #![deny(clippy::disallowed_methods)]
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
@@ -164,6 +166,22 @@ impl Number {
         Self::Bcd64,
     ];
 
+    /// Every value that it has, where these are whole numbers that fit 64 bits with a sign.
+    #[must_use]
+    pub const fn whole(self) -> Option<RangeInclusive<i64>> {
+        match self {
+            Self::I16 => Some(i16::MIN as i64..=i16::MAX as i64),
+            Self::U16 => Some(0..=u16::MAX as i64),
+            Self::I32 => Some(i32::MIN as i64..=i32::MAX as i64),
+            Self::U32 => Some(0..=u32::MAX as i64),
+            Self::I64 => Some(i64::MIN..=i64::MAX),
+            Self::Bcd16 => Some(0..=9_999),
+            Self::Bcd32 => Some(0..=99_999_999),
+            Self::Bcd64 => Some(0..=9_999_999_999_999_999),
+            Self::U64 | Self::F32 | Self::F64 => None,
+        }
+    }
+
     /// How many registers it takes.
     #[must_use]
     pub const fn registers(self) -> u16 {
@@ -200,6 +218,15 @@ impl Decoder {
             Self::Coil | Self::Bit(_) => 1,
             Self::Number(number, _) => number.registers(),
             Self::Text(characters, layout, _) => layout.registers(characters as u16),
+        }
+    }
+
+    /// See [`Number::whole`].
+    #[must_use]
+    pub const fn whole(self) -> Option<RangeInclusive<i64>> {
+        match self {
+            Self::Number(number, _) => number.whole(),
+            Self::Coil | Self::Bit(_) | Self::Text(..) => None,
         }
     }
 
