@@ -197,7 +197,10 @@ async fn handle(frame: Bytes, shared: Shared, slots: Arc<Semaphore>) -> Handled 
     let mut streams = Vec::new();
     // One deadline for a frame, be it a batch: the caller waits for all of it.
     let until = Instant::now() + shared.limits.request;
-    let frame = match parse(&frame) {
+    let incoming = parse(&frame);
+    // A call that takes long holds its parameters and not the buffer that its frame came in.
+    drop(frame);
+    let frame = match incoming {
         Incoming::Single(one) => answer(one, until, &shared, &slots, &mut streams).await.map(Answer::into_frame),
         Incoming::Batch(calls) => {
             let mut answers = Vec::with_capacity(calls.len());
