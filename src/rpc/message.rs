@@ -196,13 +196,38 @@ impl Answer {
     }
 }
 
-/// The frame of a batch's answers; `None` when there are none, since then nothing is sent at all.
-#[must_use]
-pub fn batch_frame(answers: Vec<Answer>) -> Option<Bytes> {
-    if answers.is_empty() {
-        return None;
+/// The answers of a batch, as the frame that they become: bounded, since a caller may ask for the longest one
+/// [`MAX_BATCH`] times.
+#[derive(Debug, Default)]
+pub struct BatchAnswer(Vec<u8>);
+
+impl BatchAnswer {
+    /// When it has so many bytes, no more of the batch is carried out.
+    pub const MAX: usize = 4 << 20;
+
+    /// Adds an answer.
+    pub fn push(&mut self, answer: Answer) {
+        self.0.push(if self.0.is_empty() { b'[' } else { b',' });
+        self.0.extend_from_slice(answer.into_value().to_string().as_bytes());
     }
-    Some(line(&Value::Array(answers.into_iter().map(Answer::into_value).collect())))
+
+    /// What to answer to a call for which there is no room any more.
+    #[must_use]
+    pub fn refusal(&self) -> Option<RpcError> {
+        let limit = Self::MAX as u64;
+        (self.0.len() >= Self::MAX)
+            .then(|| Refusal::TooMany { what: "bytes of a batch's answers".into(), limit }.into())
+    }
+
+    /// The frame; `None` when there are no answers, since then nothing is sent at all.
+    #[must_use]
+    pub fn into_frame(mut self) -> Option<Bytes> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.extend_from_slice(b"]\n");
+        Some(self.0.into())
+    }
 }
 
 /// The frame of a notification of the server.
