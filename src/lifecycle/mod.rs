@@ -7,10 +7,12 @@
 //! | [`signals`] | what each signal orders |
 //! | [`drain`] | ordered hooks under one deadline |
 //! | [`listen`], [`inherited`], [`unix_socket`] | listeners: the service manager's, or bound here |
+//! | [`hush`] | log lines that a peer can cause, told once and then counted |
 //! | [`parent`] | the end of the process that started this one |
 //! | [`notify`] | words to the service manager |
 
 pub mod drain;
+pub mod hush;
 pub mod inherited;
 pub mod listen;
 pub mod notify;

@@ -2,9 +2,18 @@
 //!
 //! Tasks of a [`ProbeServer`]: the accept loop, and in its set one for each connection, which ends within
 //! [`REQUEST_DEADLINE`] whatever its peer does. One request a connection: a probe has no use for more, and the deadline
-//! then bounds all of it.
+//! then bounds all of it. A new connection always gets in: at the bound, the oldest one that has not sent its request is
+//! closed for it. So whoever connects and is silent, however often, keeps no probe from its answer.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Json, Router,
@@ -13,18 +22,20 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use hyper::service::{Service, service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    task::{JoinHandle, JoinSet},
-    time::{sleep, timeout},
+    task::{AbortHandle, Id, JoinError, JoinHandle, JoinSet, yield_now},
+    time::{Instant, interval, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    hush::{EVERY, Hush},
     inherited::Inherited,
     listen::{Addr, Listener, acquire_listener},
     readiness::Readiness,
@@ -33,8 +44,12 @@ use crate::status::Role;
 
 /// From a connection to the end of its answer.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
-/// Connections at once; more wait in the kernel's queue.
-pub const MAX_CONNECTIONS: usize = 32;
+/// From a connection to the end of its request's headers.
+pub const HEADER_DEADLINE: Duration = Duration::from_secs(1);
+/// Connections at once; see the module on what happens to more.
+pub const MAX_CONNECTIONS: usize = 64;
+/// Out of descriptors or memory: when accepting is tried again.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// A request's line and headers. A body is never read.
 const MAX_HEADERS: usize = 16 << 10;
 /// How often a taken address is tried again.
@@ -155,25 +170,87 @@ async fn acquire_at_last(addr: &Addr, name: &str, inherited: &Inherited) -> List
 async fn serve(listener: Listener, app: Router, stop: CancellationToken) {
     let at = listener.describe();
     tracing::info!(at, "probes open");
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::default();
+    let refused = Hush::default();
+    let mut overdue = interval(EVERY);
+    // Set while there is no use in accepting.
+    let mut again: Option<Instant> = None;
     loop {
-        let room = connections.len() < MAX_CONNECTIONS;
         tokio::select! {
             () = stop.cancelled() => break,
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = accept(&listener), if room => match accepted {
-                Ok(Io::Unix(stream)) => { connections.spawn(answer(stream, app.clone())); }
-                Ok(Io::Tcp(stream)) => { connections.spawn(answer(stream, app.clone())); }
+            Some(ended) = connections.tasks.join_next_with_id(), if !connections.tasks.is_empty() => {
+                connections.forget(&ended);
+            }
+            () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => again = None,
+            _ = overdue.tick() => {
+                if let Some(more) = refused.overdue(Instant::now()) {
+                    tracing::warn!(at, more, "probes that could not be accepted");
+                }
+            }
+            accepted = accept(&listener), if again.is_none() => match accepted {
+                Ok(io) => {
+                    connections.admit(io, &app);
+                    // Its task reads what has come before many others are accepted.
+                    yield_now().await;
+                }
                 Err(e) => {
-                    tracing::warn!(at, error = %e, "cannot accept a probe");
-                    sleep(Duration::from_millis(100)).await;
+                    if let Some(untold) = refused.note(Instant::now()) {
+                        tracing::warn!(at, error = %e, untold, "cannot accept a probe");
+                    }
+                    // It may be descriptors that are short, and idle connections have some.
+                    connections.shed();
+                    again = Some(Instant::now() + ACCEPT_AGAIN);
                 }
             },
         }
     }
     drop(listener);
-    while connections.join_next().await.is_some() {}
+    while connections.tasks.join_next().await.is_some() {}
     tracing::info!(at, "probes closed");
+}
+
+/// The open connections, the oldest first.
+#[derive(Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    open: VecDeque<Open>,
+}
+
+struct Open {
+    task: AbortHandle,
+    /// Its request is here.
+    asked: Arc<AtomicBool>,
+}
+
+impl Connections {
+    fn admit(&mut self, io: Io, app: &Router) {
+        if self.open.len() >= MAX_CONNECTIONS {
+            self.shed();
+        }
+        let asked = Arc::<AtomicBool>::default();
+        let task = match io {
+            Io::Unix(stream) => self.tasks.spawn(answer(stream, app.clone(), Arc::clone(&asked))),
+            Io::Tcp(stream) => self.tasks.spawn(answer(stream, app.clone(), Arc::clone(&asked))),
+        };
+        self.open.push_back(Open { task, asked });
+    }
+
+    /// Closes the oldest connection that has not sent its request; when all have, the one that takes the longest to read
+    /// its answer.
+    fn shed(&mut self) {
+        let silent = self.open.iter().position(|o| !o.asked.load(Ordering::Relaxed));
+        if let Some(open) = self.open.remove(silent.unwrap_or(0)) {
+            open.task.abort();
+        }
+    }
+
+    fn forget(&mut self, ended: &Result<(Id, ()), JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => *id,
+            Err(e) => e.id(),
+        };
+        self.open.retain(|o| o.task.id() != id);
+    }
 }
 
 enum Io {
@@ -188,18 +265,36 @@ async fn accept(listener: &Listener) -> io::Result<Io> {
     }
 }
 
-async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, app: Router) {
+async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, app: Router, asked: Arc<AtomicBool>) {
+    let app = TowerToHyperService::new(app);
+    let service = service_fn(|request| {
+        asked.store(true, Ordering::Relaxed);
+        app.call(request)
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .keep_alive(false)
         .half_close(true)
         .max_buf_size(MAX_HEADERS)
         .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_DEADLINE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+        .header_read_timeout(HEADER_DEADLINE)
+        .serve_connection(TokioIo::new(stream), service);
+    // The deadline of the headers once more, since a peer may send no byte of them at all.
+    let silent = async {
+        sleep(HEADER_DEADLINE).await;
+        if asked.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
+    let served = async {
+        tokio::select! {
+            ended = connection => Some(ended),
+            () = silent => None,
+        }
+    };
     // A peer that breaks HTTP or is too slow is its own trouble.
-    match timeout(REQUEST_DEADLINE, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(e)) => tracing::debug!(error = %e, "a probe came to nothing"),
-        Err(_) => tracing::debug!("a probe was too slow"),
+    match timeout(REQUEST_DEADLINE, served).await {
+        Ok(Some(Ok(()))) => {}
+        Ok(Some(Err(e))) => tracing::debug!(error = %e, "a probe came to nothing"),
+        Ok(None) | Err(_) => tracing::debug!("a probe was too slow"),
     }
 }

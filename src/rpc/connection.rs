@@ -2,8 +2,11 @@
 //!
 //! Tasks: this one reads frames, runs calls and hands their answers to the writer; the writer ends when all senders are
 //! gone or its peer takes nothing for the write deadline; one for each subscription moves journal lines to the writer,
-//! and ends with the subscription or the connection. The queue to the writer is bounded: when it is full, this task stops
-//! reading, and subscriptions lose their oldest lines in the hub.
+//! and ends with the subscription or the connection. The queue to the writer is bounded by bytes: when it is full, this task
+//! stops reading, and subscriptions lose their oldest lines in the hub.
+//!
+//! On a drain, calls that have come are answered before the connection closes: those in flight by what they give, others by
+//! the refusal that the instance drains.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -20,13 +23,16 @@ use tokio::{
 use super::{
     api::{Refusal, Subscription, Topic},
     frame::{Frames, TooLong},
-    message::{Answer, Call, Id, Incoming, RpcError, batch_frame, code, notification, parse},
+    message::{Answer, BatchAnswer, Call, Id, Incoming, RpcError, code, notification, parse},
     methods,
+    outbox::{Gone, Outbox, Queued, outbox},
     server::Shared,
 };
 
-/// Frames that wait for the writer.
-const QUEUE: usize = 16;
+/// On a drain, how long a peer must have sent nothing before the connection closes: it may be between two calls.
+const QUIET: Duration = Duration::from_millis(50);
+/// On a drain, how long a peer that goes on sending is answered.
+const GRACE: Duration = Duration::from_millis(250);
 /// How long what a peer still sends after a fault is read and thrown away, so that it can read why.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -53,15 +59,14 @@ struct Connection {
     work: FuturesUnordered<BoxFuture<'static, Handled>>,
     streams: JoinSet<()>,
     slots: Arc<Semaphore>,
-    out: mpsc::Sender<Bytes>,
+    out: Outbox,
 }
 
 /// Serves one connection to its end.
 pub(super) async fn run<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stream: S, shared: Shared) {
     let (mut read, write) = tokio::io::split(stream);
-    let (out, queue) = mpsc::channel(QUEUE);
-    let stall = shared.limits.write;
-    let writer = tokio::spawn(write_loop(write, queue, stall));
+    let (out, queue) = outbox();
+    let writer = tokio::spawn(write_loop(write, queue, shared.clone()));
     let mut connection = Connection {
         frames: Frames::new(shared.limits.frame_bytes),
         work: FuturesUnordered::new(),
@@ -71,7 +76,7 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stre
         shared,
     };
     let ended = connection.read_loop(&mut read).await;
-    connection.finish(ended).await;
+    connection.finish(ended, &mut read).await;
     // The writer ends by itself: each write has its deadline and the queue takes nothing new.
     let _ = writer.await;
     if ended == Ended::Fault {
@@ -139,7 +144,7 @@ impl Connection {
     }
 
     /// The answer first, then the streams that it promised.
-    async fn deliver(&mut self, handled: Handled) -> Result<(), mpsc::error::SendError<Bytes>> {
+    async fn deliver(&mut self, handled: Handled) -> Result<(), Gone> {
         if let Some(frame) = handled.frame {
             self.out.send(frame).await?;
         }
@@ -156,7 +161,40 @@ impl Connection {
         Ok(())
     }
 
-    async fn finish(mut self, ended: Ended) {
+    /// Answers calls in flight, and refuses those that come meanwhile and shortly after.
+    async fn refuse_late<R: AsyncRead + Unpin>(&mut self, read: &mut R) -> Result<(), Gone> {
+        let began = Instant::now();
+        let mut quiet = began + QUIET;
+        let mut open = true;
+        loop {
+            loop {
+                match self.frames.next_frame() {
+                    Ok(Some(frame)) => {
+                        if let Some(frame) = refuse_all(&frame) {
+                            self.out.send(frame).await?;
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(TooLong { .. }) => break open = false,
+                }
+            }
+            let idle = self.work.is_empty();
+            if idle && !open {
+                return Ok(());
+            }
+            tokio::select! {
+                () = self.out.closed() => return Err(Gone),
+                Some(handled) = self.work.next() => self.deliver(handled).await?,
+                got = read.read_buf(self.frames.buffer()), if open => match got {
+                    Ok(0) | Err(_) => open = false,
+                    Ok(_) => quiet = (Instant::now() + QUIET).min(began + GRACE),
+                },
+                () = sleep_until(quiet), if idle => return Ok(()),
+            }
+        }
+    }
+
+    async fn finish<R: AsyncRead + Unpin>(mut self, ended: Ended, read: &mut R) {
         match ended {
             // A last call may come without its line feed before the peer closes its half.
             Ended::Peer => {
@@ -172,12 +210,8 @@ impl Connection {
                 }
             }
             Ended::Drain => {
-                while let Ok(Some(frame)) = self.frames.next_frame() {
-                    if let Some(frame) = refuse_all(&frame)
-                        && self.out.send(frame).await.is_err()
-                    {
-                        return;
-                    }
+                if self.refuse_late(read).await.is_err() {
+                    return;
                 }
             }
             Ended::Fault => {}
@@ -197,14 +231,23 @@ async fn handle(frame: Bytes, shared: Shared, slots: Arc<Semaphore>) -> Handled 
     let mut streams = Vec::new();
     // One deadline for a frame, be it a batch: the caller waits for all of it.
     let until = Instant::now() + shared.limits.request;
-    let frame = match parse(&frame) {
+    let incoming = parse(&frame);
+    // A call that takes long holds its parameters and not the buffer that its frame came in.
+    drop(frame);
+    let frame = match incoming {
         Incoming::Single(one) => answer(one, until, &shared, &slots, &mut streams).await.map(Answer::into_frame),
         Incoming::Batch(calls) => {
-            let mut answers = Vec::with_capacity(calls.len());
+            let mut answers = BatchAnswer::default();
             for call in calls {
-                answers.extend(answer(call, until, &shared, &slots, &mut streams).await);
+                let one = match (call, answers.refusal()) {
+                    (Ok(call), Some(no)) => call.id.map(|id| Answer { id, outcome: Err(no) }),
+                    (call, _) => answer(call, until, &shared, &slots, &mut streams).await,
+                };
+                if let Some(one) = one {
+                    answers.push(one);
+                }
             }
-            batch_frame(answers)
+            answers.into_frame()
         }
     };
     Handled { frame, streams }
@@ -226,7 +269,9 @@ async fn answer(
     let outcome = match timeout_at(until, run).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_panic)) => {
-            tracing::error!(method, "a control request panicked");
+            if let Some(untold) = shared.noise.panicked.note(Instant::now()) {
+                tracing::error!(method, untold, "a control request panicked");
+            }
             Err(RpcError::new(code::INTERNAL, "internal error; the supervisor's log has more"))
         }
         Err(_) => {
@@ -255,12 +300,16 @@ fn refuse_all(frame: &[u8]) -> Option<Bytes> {
     };
     match parse(frame) {
         Incoming::Single(one) => refuse(one).map(Answer::into_frame),
-        Incoming::Batch(calls) => batch_frame(calls.into_iter().filter_map(refuse).collect()),
+        Incoming::Batch(calls) => {
+            let mut answers = BatchAnswer::default();
+            calls.into_iter().filter_map(refuse).for_each(|one| answers.push(one));
+            answers.into_frame()
+        }
     }
 }
 
 /// Moves journal lines of a subscription to the writer.
-async fn stream(mut subscription: Subscription, out: &mpsc::Sender<Bytes>) {
+async fn stream(mut subscription: Subscription, out: &Outbox) {
     while let Some(delivery) = subscription.next().await {
         if delivery.lost > 0 {
             let params = json!({ "method": subscription.topic().method(), "lost": delivery.lost });
@@ -276,13 +325,14 @@ async fn stream(mut subscription: Subscription, out: &mpsc::Sender<Bytes>) {
     ended(out, "this instance commits no records any more").await;
 }
 
-async fn ended(out: &mpsc::Sender<Bytes>, why: &str) {
+async fn ended(out: &Outbox, why: &str) {
     let _ = out.send(notification("Subscription.Ended", &json!({ "why": why }))).await;
 }
 
 /// Notifications of the lines that the topic wants. A line goes in as it stands, since its checksum is over its bytes.
 fn wrap(topic: &Topic, lines: &[u8]) -> Bytes {
-    let mut frames = Vec::new();
+    // Twice the lines holds nearly always; what is larger grows.
+    let mut frames = Vec::with_capacity(2 * lines.len());
     for line in lines.split(|b| *b == b'\n').filter(|line| topic.wants(line)) {
         frames.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"");
         frames.extend_from_slice(topic.method().as_bytes());
@@ -290,18 +340,23 @@ fn wrap(topic: &Topic, lines: &[u8]) -> Bytes {
         frames.extend_from_slice(line);
         frames.extend_from_slice(b"}\n");
     }
+    // What waits for the writer is counted by its length.
+    frames.shrink_to_fit();
     frames.into()
 }
 
-/// Writes frames in turn. Ends when a peer takes not one byte for `stall`.
-async fn write_loop<W: AsyncWrite + Unpin>(mut write: W, mut queue: mpsc::Receiver<Bytes>, stall: Duration) {
-    while let Some(mut frame) = queue.recv().await {
-        while !frame.is_empty() {
-            match timeout(stall, write.write(&frame)).await {
-                Ok(Ok(n)) if n > 0 => frame.advance(n),
+/// Writes frames in turn. Ends when a peer takes not one byte for the write deadline.
+async fn write_loop<W: AsyncWrite + Unpin>(mut write: W, mut queue: mpsc::Receiver<Queued>, shared: Shared) {
+    let stall = shared.limits.write;
+    while let Some(mut queued) = queue.recv().await {
+        while !queued.frame.is_empty() {
+            match timeout(stall, write.write(&queued.frame)).await {
+                Ok(Ok(n)) if n > 0 => queued.frame.advance(n),
                 Ok(Ok(_) | Err(_)) => return,
                 Err(_) => {
-                    tracing::info!("control connection closed: its peer takes nothing");
+                    if let Some(untold) = shared.noise.stuck.note(Instant::now()) {
+                        tracing::info!(untold, "control connection closed: its peer takes nothing");
+                    }
                     return;
                 }
             }

@@ -20,6 +20,9 @@ pub struct TooLong {
 }
 
 impl Frames {
+    /// An empty buffer above this is given back: a connection that once had a long frame may be idle for long.
+    const KEEP: usize = 16 << 10;
+
     /// Takes frames of at most `limit` bytes, the line feed not counted.
     #[must_use]
     pub fn new(limit: usize) -> Self {
@@ -39,6 +42,9 @@ impl Frames {
         loop {
             let Some(at) = self.buffer[self.searched..].iter().position(|b| *b == b'\n') else {
                 self.searched = self.buffer.len();
+                if self.buffer.is_empty() && self.buffer.capacity() > Self::KEEP {
+                    self.buffer = BytesMut::new();
+                }
                 return if self.searched > self.limit { Err(self.too_long()) } else { Ok(None) };
             };
             let end = self.searched + at;
@@ -105,6 +111,15 @@ mod tests {
             assert_eq!(frames.next_frame(), Ok(Some(Bytes::from_static(b"abcd"))));
             assert_eq!(frames.next_frame(), Err(TooLong { limit: 4 }));
         }
+    }
+
+    #[test]
+    fn the_buffer_of_a_long_frame_does_not_stay() {
+        let mut frames = Frames::new(1 << 20);
+        let long = format!("{}\n", "x".repeat(1 << 20));
+        frames.buffer().extend_from_slice(long.as_bytes());
+        assert_eq!(drain(&mut frames).len(), 1);
+        assert!(frames.buffer().capacity() <= Frames::KEEP);
     }
 
     proptest! {

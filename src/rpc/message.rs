@@ -1,8 +1,13 @@
 //! JSON-RPC 2.0 messages: what came in, and what goes out. Pure.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde::{
+    Deserialize, Serialize,
+    de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Value, json, value::RawValue};
 
 use super::api::{Refusal, ReloadError};
 
@@ -32,18 +37,18 @@ impl From<u64> for Id {
 }
 
 /// One call. Without an id it is a notification, which is never answered.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Call {
     /// What to answer to.
     pub id: Option<Id>,
     /// The method.
     pub method: String,
-    /// An object, an array, or nothing.
-    pub params: Option<Value>,
+    /// An object, an array, or nothing; as text, since a tree of it may take forty times its length.
+    pub params: Option<Box<RawValue>>,
 }
 
 /// What a frame held. A call that is none comes with its answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Incoming {
     /// One call.
     Single(Result<Call, Box<Answer>>),
@@ -191,13 +196,38 @@ impl Answer {
     }
 }
 
-/// The frame of a batch's answers; `None` when there are none, since then nothing is sent at all.
-#[must_use]
-pub fn batch_frame(answers: Vec<Answer>) -> Option<Bytes> {
-    if answers.is_empty() {
-        return None;
+/// The answers of a batch, as the frame that they become: bounded, since a caller may ask for the longest one
+/// [`MAX_BATCH`] times.
+#[derive(Debug, Default)]
+pub struct BatchAnswer(Vec<u8>);
+
+impl BatchAnswer {
+    /// When it has so many bytes, no more of the batch is carried out.
+    pub const MAX: usize = 4 << 20;
+
+    /// Adds an answer.
+    pub fn push(&mut self, answer: Answer) {
+        self.0.push(if self.0.is_empty() { b'[' } else { b',' });
+        self.0.extend_from_slice(answer.into_value().to_string().as_bytes());
     }
-    Some(line(&Value::Array(answers.into_iter().map(Answer::into_value).collect())))
+
+    /// What to answer to a call for which there is no room any more.
+    #[must_use]
+    pub fn refusal(&self) -> Option<RpcError> {
+        let limit = Self::MAX as u64;
+        (self.0.len() >= Self::MAX)
+            .then(|| Refusal::TooMany { what: "bytes of a batch's answers".into(), limit }.into())
+    }
+
+    /// The frame; `None` when there are no answers, since then nothing is sent at all.
+    #[must_use]
+    pub fn into_frame(mut self) -> Option<Bytes> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.extend_from_slice(b"]\n");
+        Some(self.0.into())
+    }
 }
 
 /// The frame of a notification of the server.
@@ -219,21 +249,99 @@ fn line(value: &Value) -> Bytes {
 }
 
 /// Reads a frame. Never fails: what is wrong becomes the answer to send.
+///
+/// A frame is passed over as text and never becomes a tree, and a batch is read up to its bound only: whatever a frame
+/// holds, it takes no more memory than about its own length.
 #[must_use]
 pub fn parse(frame: &[u8]) -> Incoming {
-    let value = match serde_json::from_slice::<Value>(frame) {
-        Ok(value) => value,
-        Err(e) => {
-            return Incoming::Single(Err(Box::new(Answer::refuse(Id::NULL, code::PARSE, format!("no JSON: {e}")))));
-        }
-    };
-    match value {
-        Value::Array(calls) if calls.is_empty() => Incoming::Single(Err(invalid(Id::NULL, "the batch is empty"))),
-        Value::Array(calls) if calls.len() > MAX_BATCH => {
+    match std::str::from_utf8(frame) {
+        Ok(text) if text.trim_ascii_start().starts_with('[') => batch(text),
+        Ok(text) => match serde_json::from_str::<&RawValue>(text) {
+            Ok(one) => Incoming::Single(call(one)),
+            Err(e) => no_json(&e),
+        },
+        Err(e) => no_json(&e),
+    }
+}
+
+fn no_json(why: &dyn std::error::Error) -> Incoming {
+    Incoming::Single(Err(Box::new(Answer::refuse(Id::NULL, code::PARSE, format!("no JSON: {why}")))))
+}
+
+fn batch(text: &str) -> Incoming {
+    let mut elements = Elements { found: Vec::new(), full: false };
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = json.deserialize_seq(&mut elements).and_then(|()| json.end());
+    match read {
+        _ if elements.full => {
             Incoming::Single(Err(invalid(Id::NULL, format!("a batch holds at most {MAX_BATCH} calls"))))
         }
-        Value::Array(calls) => Incoming::Batch(calls.into_iter().map(call).collect()),
-        other => Incoming::Single(call(other)),
+        Err(e) => no_json(&e),
+        Ok(()) if elements.found.is_empty() => Incoming::Single(Err(invalid(Id::NULL, "the batch is empty"))),
+        Ok(()) => Incoming::Batch(elements.found.into_iter().map(call).collect()),
+    }
+}
+
+/// The elements of an array, at most [`MAX_BATCH`].
+struct Elements<'a> {
+    found: Vec<&'a RawValue>,
+    /// There are more; reading stopped there.
+    full: bool,
+}
+
+impl<'a> Visitor<'a> for &mut Elements<'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut all: A) -> Result<(), A::Error> {
+        while let Some(one) = all.next_element()? {
+            if self.found.len() == MAX_BATCH {
+                self.full = true;
+                return Err(A::Error::custom("too many"));
+            }
+            self.found.push(one);
+        }
+        Ok(())
+    }
+}
+
+/// The members of a request; of one that comes twice, the last.
+#[derive(Default)]
+struct Members<'a> {
+    jsonrpc: Option<&'a RawValue>,
+    id: Option<&'a RawValue>,
+    method: Option<&'a RawValue>,
+    params: Option<&'a RawValue>,
+}
+
+/// A key, borrowed where it can be.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'a> Visitor<'a> for Members<'a> {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some(Key(key)) = map.next_key()? {
+            match &*key {
+                "jsonrpc" => self.jsonrpc = Some(map.next_value()?),
+                "id" => self.id = Some(map.next_value()?),
+                "method" => self.method = Some(map.next_value()?),
+                "params" => self.params = Some(map.next_value()?),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(self)
     }
 }
 
@@ -241,32 +349,34 @@ fn invalid(id: Id, message: impl Into<String>) -> Box<Answer> {
     Box::new(Answer::refuse(id, code::INVALID_REQUEST, message))
 }
 
-fn call(value: Value) -> Result<Call, Box<Answer>> {
-    let Value::Object(mut object) = value else { return Err(invalid(Id::NULL, "a request is an object")) };
-    let id = take_id(&mut object)?;
+fn call(raw: &RawValue) -> Result<Call, Box<Answer>> {
+    if !raw.get().starts_with('{') {
+        return Err(invalid(Id::NULL, "a request is an object"));
+    }
+    let members = serde_json::Deserializer::from_str(raw.get()).deserialize_map(Members::default());
+    let members = members.map_err(|e| invalid(Id::NULL, format!("no request: {e}")))?;
+    let id = members.id.map(take_id).transpose()?;
     let refuse = |message: &str| Err(invalid(id.clone().unwrap_or(Id::NULL), message));
-    if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+    let text = |raw: Option<&RawValue>| raw.and_then(|r| serde_json::from_str::<String>(r.get()).ok());
+    if text(members.jsonrpc).as_deref() != Some("2.0") {
         return refuse("`jsonrpc` must be \"2.0\"");
     }
-    let Some(Value::String(method)) = object.remove("method") else {
+    let Some(method) = text(members.method) else {
         return refuse("`method` must be a string");
     };
-    let params = match object.remove("params") {
+    let params = match members.params {
         None => None,
-        Some(params @ (Value::Object(_) | Value::Array(_))) => Some(params),
+        Some(params) if params.get().starts_with(['{', '[']) => Some(params.to_owned()),
         Some(_) => return refuse("`params` must be an object or an array"),
     };
     Ok(Call { id, method, params })
 }
 
-fn take_id(object: &mut Map<String, Value>) -> Result<Option<Id>, Box<Answer>> {
-    match object.remove("id") {
-        None => Ok(None),
-        Some(value) => match Id::new(value) {
-            Some(id) => Ok(Some(id)),
-            None => Err(invalid(Id::NULL, "`id` must be a string, a number or null")),
-        },
-    }
+fn take_id(raw: &RawValue) -> Result<Id, Box<Answer>> {
+    // Looked at before it is read: an object or an array would become a tree.
+    let scalar = !raw.get().starts_with(['{', '[']);
+    let id = scalar.then(|| serde_json::from_str(raw.get()).ok()).flatten().and_then(Id::new);
+    id.ok_or_else(|| invalid(Id::NULL, "`id` must be a string, a number or null"))
 }
 
 #[cfg(test)]
@@ -303,6 +413,29 @@ mod tests {
         assert_eq!(code_of(&huge).0, code::INVALID_REQUEST);
         let deep = "[".repeat(100_000);
         assert_eq!(code_of(&deep).0, code::PARSE);
+        let closed = format!("{deep}{}", "]".repeat(100_000));
+        let Incoming::Batch(one) = parse(closed.as_bytes()) else { panic!("an array of one") };
+        assert!(one[0].is_err());
+    }
+
+    #[test]
+    fn a_batch_past_its_bound_is_read_no_further_and_no_frame_becomes_a_tree() {
+        // What follows the bound is no JSON, and nobody finds out.
+        let frame = format!("[{}garbage", "1,".repeat(MAX_BATCH + 1));
+        assert_eq!(code_of(&frame).0, code::INVALID_REQUEST);
+        let params = format!("[{}1]", "1,".repeat(1000));
+        let frame = format!(r#"{{"jsonrpc":"2.0","method":"x","params":{params},"id":1,"more":{params}}}"#);
+        let Incoming::Single(Ok(call)) = parse(frame.as_bytes()) else { panic!() };
+        assert_eq!(call.params.unwrap().get(), params, "as it came");
+        let frame = format!(r#"{{"jsonrpc":"2.0","method":"x","id":{params}}}"#);
+        assert_eq!(code_of(&frame).0, code::INVALID_REQUEST);
+    }
+
+    #[test]
+    fn the_last_of_two_members_of_one_name_counts() {
+        let frame = r#" {"id":1,"method":"a","jsonrpc":"2.0","method":"b","\u0069d":2} "#;
+        let Incoming::Single(Ok(call)) = parse(frame.as_bytes()) else { panic!() };
+        assert_eq!((call.method.as_str(), call.id), ("b", Some(Id::from(2))));
     }
 
     #[test]

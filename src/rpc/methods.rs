@@ -1,7 +1,7 @@
 //! The methods: from a call to what the instance is asked, and from its word to a result.
 
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::{Value, json, value::RawValue};
 
 use super::{
     api::{Instance, Refusal, Subscription, Topic},
@@ -35,6 +35,23 @@ impl From<Value> for Done {
     }
 }
 
+/// So many bytes has a name at most: subscriptions and calls in hand keep it.
+const MAX_NAME: usize = 256;
+
+/// The name of a worker or a station.
+#[derive(Debug)]
+struct Name(String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        if name.len() > MAX_NAME {
+            return Err(serde::de::Error::custom(format!("a name has at most {MAX_NAME} bytes")));
+        }
+        Ok(Self(name))
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct None_ {}
@@ -43,29 +60,29 @@ struct None_ {}
 #[serde(deny_unknown_fields)]
 struct ForStation {
     #[serde(default)]
-    station: Option<String>,
+    station: Option<Name>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ForWorker {
     #[serde(default)]
-    key: Option<String>,
+    key: Option<Name>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Restart {
-    key: String,
+    key: Name,
     #[serde(default)]
-    station: Option<String>,
+    station: Option<Name>,
 }
 
 /// Runs one method. The caller sets the deadline.
 ///
 /// # Errors
 /// What to answer instead of a result.
-pub async fn run(instance: &dyn Instance, method: &str, params: Option<Value>) -> Result<Done, RpcError> {
+pub async fn run(instance: &dyn Instance, method: &str, params: Option<Box<RawValue>>) -> Result<Done, RpcError> {
     match method {
         "Lifecycle.Status" => {
             let None_ {} = take(params)?;
@@ -82,7 +99,8 @@ pub async fn run(instance: &dyn Instance, method: &str, params: Option<Value>) -
         }
         "Worker.Status" => worker_status(instance, take(params)?),
         "Worker.Restart" => {
-            let Restart { key, station } = take(params)?;
+            let Restart { key: Name(key), station } = take(params)?;
+            let station = station.map(|s| s.0);
             instance.restart_worker(&key, station.as_deref()).await?;
             Ok(json!({ "key": key, "station": station }).into())
         }
@@ -92,11 +110,11 @@ pub async fn run(instance: &dyn Instance, method: &str, params: Option<Value>) -
         }
         "Reading.Latest" => {
             let ForStation { station } = take(params)?;
-            Ok(json!({ "readings": to_value(&instance.latest(station.as_deref())?)? }).into())
+            Ok(json!({ "readings": to_value(&instance.latest(station.as_ref().map(|s| s.0.as_str()))?)? }).into())
         }
         "Reading.Subscribe" => {
             let ForStation { station } = take(params)?;
-            let subscription = instance.subscribe(Topic::Readings { station })?;
+            let subscription = instance.subscribe(Topic::Readings { station: station.map(|s| s.0) })?;
             Ok(Done { result: json!({ "subscribed": "Reading" }), subscription: Some(subscription) })
         }
         "Event.Subscribe" => {
@@ -114,7 +132,7 @@ pub async fn run(instance: &dyn Instance, method: &str, params: Option<Value>) -
 
 fn worker_status(instance: &dyn Instance, wanted: ForWorker) -> Result<Done, RpcError> {
     let mut workers = instance.status().workers;
-    if let Some(key) = wanted.key {
+    if let Some(Name(key)) = wanted.key {
         workers.retain(|w| w.key == key);
         if workers.is_empty() {
             return Err(Refusal::Unknown { kind: "worker".into(), name: key }.into());
@@ -123,17 +141,19 @@ fn worker_status(instance: &dyn Instance, wanted: ForWorker) -> Result<Done, Rpc
     Ok(json!({ "workers": to_value(&workers)? }).into())
 }
 
-/// Parameters go by name; nothing, `{}` and `[]` are the same.
-fn take<T: DeserializeOwned>(params: Option<Value>) -> Result<T, RpcError> {
-    let params = match params {
-        None => json!({}),
-        Some(Value::Array(list)) if list.is_empty() => json!({}),
-        Some(Value::Array(_)) => {
-            return Err(RpcError::new(code::INVALID_PARAMS, "parameters go by name: use an object"));
-        }
-        Some(params) => params,
+/// Parameters go by name; nothing, `{}` and `[]` are the same. Read as they came, without a tree in between.
+fn take<T: DeserializeOwned>(params: Option<Box<RawValue>>) -> Result<T, RpcError> {
+    let text = params.as_ref().map_or("{}", |p| p.get());
+    let text = match text.strip_prefix('[') {
+        None => text,
+        Some(rest) if rest.trim_ascii() == "]" => "{}",
+        Some(_) => return Err(RpcError::new(code::INVALID_PARAMS, "parameters go by name: use an object")),
     };
-    serde_json::from_value(params).map_err(|e| RpcError::new(code::INVALID_PARAMS, e.to_string()))
+    serde_json::from_str(text).map_err(|e| {
+        // A name that is not known stands in it, and it is the caller's.
+        let why: String = e.to_string().chars().take(MAX_NAME).collect();
+        RpcError::new(code::INVALID_PARAMS, why)
+    })
 }
 
 fn to_value<T: serde::Serialize>(result: &T) -> Result<Value, RpcError> {

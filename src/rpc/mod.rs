@@ -15,6 +15,7 @@ mod connection;
 pub mod frame;
 pub mod message;
 pub mod methods;
+mod outbox;
 pub mod server;
 pub mod subscription;
 pub mod transport;

@@ -14,7 +14,7 @@ use std::{
 use tokio::{
     io::AsyncWriteExt,
     task::{JoinHandle, JoinSet},
-    time::{sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +24,12 @@ use super::{
     message::{Answer, Id, RpcError, code},
     transport::{Peer, Transport},
 };
+use crate::lifecycle::hush::{EVERY, Hush};
+
+/// On a drain, connections that wait to be accepted are taken and refused: until none came for so long.
+const LAST_ACCEPT: Duration = Duration::from_millis(20);
+/// So many of them.
+const MAX_LAST: usize = 64;
 
 /// The bounds of a server.
 #[derive(Debug, Clone)]
@@ -76,6 +82,35 @@ pub(super) struct Shared {
     pub instance: Arc<dyn Instance>,
     pub limits: Arc<Limits>,
     pub drain: CancellationToken,
+    pub noise: Arc<Noise>,
+}
+
+/// Log lines that peers cause.
+#[derive(Debug, Default)]
+pub(super) struct Noise {
+    pub forbidden: Hush,
+    pub full: Hush,
+    pub accept: Hush,
+    pub stuck: Hush,
+    pub panicked: Hush,
+}
+
+impl Noise {
+    /// Tells what went by untold.
+    fn tell_overdue(&self, at: &str) {
+        let now = Instant::now();
+        for (hush, what) in [
+            (&self.forbidden, "connections refused: not the supervisor's user"),
+            (&self.full, "connections refused: too many"),
+            (&self.accept, "connections that could not be accepted"),
+            (&self.stuck, "control connections closed: their peers take nothing"),
+            (&self.panicked, "control requests that panicked"),
+        ] {
+            if let Some(more) = hush.overdue(now) {
+                tracing::warn!(at, more, "{what}");
+            }
+        }
+    }
 }
 
 /// A running server. Dropping it begins a drain and does not wait for it.
@@ -92,7 +127,7 @@ pub struct Server {
 pub fn serve<T: Transport>(transport: T, instance: Arc<dyn Instance>, limits: Limits) -> Server {
     let drain = CancellationToken::new();
     let open = Arc::new(AtomicUsize::new(0));
-    let shared = Shared { instance, limits: Arc::new(limits), drain: drain.clone() };
+    let shared = Shared { instance, limits: Arc::new(limits), drain: drain.clone(), noise: Arc::default() };
     let task = tokio::spawn(accept_loop(transport, shared, Arc::clone(&open)));
     Server { drain, open, task: Some(task) }
 }
@@ -135,20 +170,31 @@ impl Drop for Counted {
     }
 }
 
-async fn accept_loop<T: Transport>(transport: T, shared: Shared, open: Arc<AtomicUsize>) {
+async fn accept_loop<T: Transport>(mut transport: T, shared: Shared, open: Arc<AtomicUsize>) {
     let at = transport.describe();
     tracing::info!(at, "control socket open");
     let mut connections = JoinSet::new();
+    let mut overdue = interval(EVERY);
+    overdue.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
             () = shared.drain.cancelled() => break,
+            _ = overdue.tick() => {
+                shared.noise.tell_overdue(&at);
+                continue;
+            }
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             accepted = transport.accept() => accepted,
         };
         match accepted {
             Ok((stream, peer)) => {
                 if let Some(refusal) = refusal(&transport, &peer, connections.len(), &shared.limits) {
-                    tracing::warn!(at, uid = peer.uid, pid = peer.pid, why = refusal.message, "connection refused");
+                    let noise = &shared.noise;
+                    let hush = if refusal.code == code::FORBIDDEN { &noise.forbidden } else { &noise.full };
+                    if let Some(untold) = hush.note(Instant::now()) {
+                        let (uid, pid) = (peer.uid, peer.pid);
+                        tracing::warn!(at, uid, pid, untold, why = refusal.message, "connection refused");
+                    }
                     refuse(stream, refusal).await;
                     continue;
                 }
@@ -162,13 +208,16 @@ async fn accept_loop<T: Transport>(transport: T, shared: Shared, open: Arc<Atomi
             }
             Err(e) => {
                 // Out of descriptors or memory: it passes, and a busy loop would not help.
-                tracing::warn!(at, error = %e, "cannot accept a connection");
+                if let Some(untold) = shared.noise.accept.note(Instant::now()) {
+                    tracing::warn!(at, error = %e, untold, "cannot accept a connection");
+                }
                 sleep(Duration::from_millis(100)).await;
             }
         }
     }
     // The socket's file goes now, so that whoever comes next is told that nobody listens, rather than waiting.
-    drop(transport);
+    transport.retire();
+    refuse_waiting(transport).await;
     while connections.join_next().await.is_some() {}
     tracing::info!(at, "control socket closed");
 }
@@ -179,6 +228,16 @@ fn refusal<T: Transport>(transport: &T, peer: &Peer, open: usize, limits: &Limit
     }
     let limit = limits.connections;
     (open >= limit).then(|| Refusal::TooMany { what: "connections".into(), limit: limit as u64 }.into())
+}
+
+/// Who has connected already and waits to be accepted is told that the instance drains, rather than cut off.
+async fn refuse_waiting<T: Transport>(transport: T) {
+    for _ in 0..MAX_LAST {
+        let Ok(Ok((stream, peer))) = timeout(LAST_ACCEPT, transport.accept()).await else { break };
+        if transport.admits(&peer) {
+            refuse(stream, Refusal::Draining.into()).await;
+        }
+    }
 }
 
 /// One small frame into an empty send buffer: it does not wait, and the deadline is for the case that it does.

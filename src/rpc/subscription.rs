@@ -116,6 +116,9 @@ impl Hub {
     pub const MAX_BYTES: usize = 1 << 20;
     /// So many chunks wait for one subscriber.
     pub const MAX_CHUNKS: usize = 256;
+    /// So many bytes has a chunk at most, unless one line alone is longer: it is what a subscriber has in hand beside what
+    /// waits.
+    pub const CHUNK: usize = 64 << 10;
 
     /// A hub without subscribers.
     #[must_use]
@@ -135,13 +138,27 @@ impl Hub {
         lock(&self.queues).list.len()
     }
 
-    /// Hands whole committed lines to each subscriber. Never waits. `records` is the number of lines.
-    pub fn publish(&self, lines: &Bytes, records: u64) {
-        if lines.is_empty() {
+    /// Hands whole committed lines to each subscriber. Never waits. `records` is the number of lines, and of those that
+    /// went by before them.
+    ///
+    /// They are copied in pieces, once for all: a part of a commit that some subscriber still has would keep the whole of
+    /// it in memory, and a commit is as long as its journal lets it be.
+    pub fn publish(&self, lines: &[u8], records: u64) {
+        let queues = lock(&self.queues);
+        if queues.list.is_empty() {
             return;
         }
-        for queue in &lock(&self.queues).list {
-            queue.push(lines.clone(), records);
+        let (mut rest, mut left) = (lines, records);
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(piece_end(rest));
+            // The last one has what the line feeds do not account for.
+            let count =
+                if after.is_empty() { left } else { left.min(memchr::memchr_iter(b'\n', piece).count() as u64) };
+            let piece = Bytes::copy_from_slice(piece);
+            for queue in &queues.list {
+                queue.push(piece.clone(), count);
+            }
+            (rest, left) = (after, left - count);
         }
     }
 
@@ -175,6 +192,18 @@ impl Hub {
     /// Takes subscribers again after [`Hub::close`].
     pub fn reopen(&self) {
         lock(&self.queues).closed = false;
+    }
+}
+
+/// Where the first piece of some lines ends: after as many whole lines as fit [`Hub::CHUNK`], and after one at least.
+fn piece_end(lines: &[u8]) -> usize {
+    if lines.len() <= Hub::CHUNK {
+        return lines.len();
+    }
+    let (fits, beyond) = lines.split_at(Hub::CHUNK);
+    match memchr::memrchr(b'\n', fits) {
+        Some(at) => at + 1,
+        None => memchr::memchr(b'\n', beyond).map_or(lines.len(), |at| Hub::CHUNK + at + 1),
     }
 }
 
@@ -263,10 +292,44 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_long_commit_comes_in_pieces_of_whole_lines_and_no_record_is_miscounted() {
+        let hub = Hub::new();
+        let mut sub = hub.subscribe(Topic::Events).unwrap();
+        let line = format!("{}\n", "x".repeat(999));
+        let long = format!("{}\n", "y".repeat(2 * Hub::CHUNK));
+        let text = line.repeat(200) + &long + &line.repeat(200);
+        hub.publish(text.as_bytes(), 401);
+        hub.close();
+        let mut got = String::new();
+        while let Some(Delivery { lost, lines }) = sub.next().await {
+            assert!(lost == 0 && lines.ends_with(b"\n"));
+            assert!(lines.len() <= Hub::CHUNK || lines.ends_with(long.as_bytes()), "{}", lines.len());
+            got.push_str(std::str::from_utf8(&lines).unwrap());
+        }
+        assert_eq!(got, text);
+
+        hub.reopen();
+        let mut sub = hub.subscribe(Topic::Events).unwrap();
+        let (commits, per_commit) = (10, 2 * Hub::MAX_BYTES / line.len());
+        for _ in 0..commits {
+            hub.publish(line.repeat(per_commit).as_bytes(), per_commit as u64);
+        }
+        assert!(lock(&sub.queue.inner).bytes <= Hub::MAX_BYTES, "a commit past the bound is bounded too");
+        hub.close();
+        let (mut lost, mut seen) = (0, 0);
+        while let Some(delivery) = sub.next().await {
+            lost += delivery.lost;
+            seen += delivery.lines.len() / line.len();
+        }
+        assert_eq!(lost + seen as u64, (commits * per_commit) as u64);
+        assert!(seen > 0);
+    }
+
+    #[tokio::test]
     async fn a_closed_hub_delivers_what_waits_and_then_ends() {
         let hub = Hub::new();
         let mut sub = hub.subscribe(Topic::Events).unwrap();
-        hub.publish(&Bytes::from_static(b"a\n"), 1);
+        hub.publish(b"a\n", 1);
         hub.close();
         assert!(sub.next().await.is_some());
         assert_eq!(sub.next().await, None);

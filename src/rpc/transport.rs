@@ -34,6 +34,9 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Where it listens, for logs.
     fn describe(&self) -> String;
+
+    /// Keeps new peers from finding it; those that have connected can still be accepted.
+    fn retire(&mut self) {}
 }
 
 /// A Unix socket. Its file, if this process made it, goes with it.
@@ -77,6 +80,10 @@ impl Transport for UnixTransport {
     fn describe(&self) -> String {
         let path = self.file.as_ref().map(|f| f.path().display().to_string());
         format!("unix:{}", path.as_deref().unwrap_or("(inherited)"))
+    }
+
+    fn retire(&mut self) {
+        self.file = None;
     }
 }
 

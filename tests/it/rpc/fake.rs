@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
 use sensor_poll::{
     rpc::{
@@ -48,6 +47,8 @@ pub struct Fake {
     pub go_on: Arc<Notify>,
     /// Calls of `Worker.Restart` that began.
     pub restarts: Arc<AtomicU64>,
+    /// How many more notices the status has, each of a kibibyte.
+    pub long: usize,
     /// Calls of `Lifecycle.Drain`.
     pub drains: Arc<AtomicU64>,
 }
@@ -63,7 +64,9 @@ impl Fake {
 
 impl Instance for Fake {
     fn status(&self) -> Status {
-        status(if self.follows.is_some() { Role::Follower } else { Role::Leader })
+        let mut status = status(if self.follows.is_some() { Role::Follower } else { Role::Leader });
+        status.notices.extend(std::iter::repeat_n("x".repeat(1 << 10), self.long));
+        status
     }
 
     fn lease(&self) -> Value {
@@ -187,7 +190,7 @@ pub fn line(kind: &str, station: &str, seq: u64) -> String {
 
 pub fn publish(hub: &Hub, lines: &[String]) {
     let text: String = lines.iter().map(|l| format!("{l}\n")).collect();
-    hub.publish(&Bytes::from(text), lines.len() as u64);
+    hub.publish(text.as_bytes(), lines.len() as u64);
 }
 
 /// A fake that is served on a socket of its own.
@@ -227,7 +230,11 @@ pub struct Peer {
 
 impl Peer {
     pub async fn connect(path: &Path) -> Self {
-        Self { stream: BufReader::new(UnixStream::connect(path).await.unwrap()) }
+        Self::over(UnixStream::connect(path).await.unwrap())
+    }
+
+    pub fn over(stream: UnixStream) -> Self {
+        Self { stream: BufReader::new(stream) }
     }
 
     pub async fn send(&mut self, text: impl AsRef<[u8]>) {

@@ -121,6 +121,45 @@ async fn peers_that_break_http_do_not_end_it() {
 }
 
 #[tokio::test]
+async fn idle_connections_keep_no_probe_from_its_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_unix, path) = start(dir.path(), State::new(Role::Leader)).await;
+    let listener = acquire_listener(&"127.0.0.1:0".parse().unwrap(), "http", &Inherited::default()).await.unwrap();
+    let at: std::net::SocketAddr = listener.describe().parse().unwrap();
+    let _tcp = ProbeServer::start(listener, State::new(Role::Leader));
+    let (mut on_unix, mut on_tcp) = (Vec::new(), Vec::new());
+    for i in 0..150 {
+        let (mut unix, mut tcp) = (UnixStream::connect(&path).await.unwrap(), TcpStream::connect(at).await.unwrap());
+        if i % 2 == 0 {
+            let _ = unix.write_all(b"GET /healthz HTTP/1.1\r\nHost:").await;
+            let _ = tcp.write_all(b"G").await;
+        }
+        on_unix.push(unix);
+        on_tcp.push(tcp);
+    }
+    let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let answers = async {
+        assert_eq!(get(&path, "/healthz").await.0, 200);
+        assert_eq!(exchange(TcpStream::connect(at).await.unwrap(), request).await.0, 200);
+    };
+    timeout(Duration::from_millis(900), answers).await.expect("an answer within a second");
+    // The oldest went first, and silence has its deadline.
+    assert!(on_unix[0].read_u8().await.is_err() && on_tcp[0].read_u8().await.is_err());
+    let last = on_unix.last_mut().unwrap();
+    let _ = timeout(Duration::from_secs(4), last.read_to_end(&mut Vec::new())).await.expect("closed by its deadline");
+}
+
+#[tokio::test]
+async fn a_burst_of_whole_requests_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, path) = start(dir.path(), State::new(Role::Leader)).await;
+    let asked = (0..60).map(|_| get(&path, "/healthz"));
+    for (code, _) in futures_util::future::join_all(asked).await {
+        assert_eq!(code, 200);
+    }
+}
+
+#[tokio::test]
 async fn a_leader_whose_port_is_taken_gets_it_when_it_is_free() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap();

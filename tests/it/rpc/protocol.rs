@@ -205,6 +205,110 @@ async fn a_drain_finishes_what_is_in_flight_and_takes_nothing_new() {
 }
 
 #[tokio::test]
+async fn a_call_that_comes_while_the_server_drains_is_refused_and_not_cut_off() {
+    let served = Served::leader().await;
+    let mut between = served.peer().await;
+    between.call("Lifecycle.Status", json!({})).await;
+    let mut busy = served.peer().await;
+    busy.send("{\"jsonrpc\":\"2.0\",\"method\":\"Worker.Restart\",\"params\":{\"key\":\"slow\"},\"id\":1}\n").await;
+    until("the call is in flight", || served.fake.restarts.load(Ordering::SeqCst) == 1).await;
+    // Not accepted yet, since nothing else runs until this test waits.
+    let mut waiting = std::os::unix::net::UnixStream::connect(&served.path).unwrap();
+    std::io::Write::write_all(&mut waiting, format!("{}\n", request(json!(1), "Lifecycle.Drain")).as_bytes()).unwrap();
+
+    let (path, go_on) = (served.path.clone(), std::sync::Arc::clone(&served.fake.go_on));
+    let drain = tokio::spawn(served.server.drain(PATIENCE));
+    until("the socket's file is gone", || !path.exists()).await;
+    for peer in [&mut between, &mut busy] {
+        peer.send(format!("{}\n", request(json!(2), "Lifecycle.Drain"))).await;
+        assert_eq!(peer.code().await, code::DRAINING);
+    }
+    waiting.set_nonblocking(true).unwrap();
+    let mut waiting = Peer::over(tokio::net::UnixStream::from_std(waiting).unwrap());
+    assert_eq!(waiting.code().await, code::DRAINING);
+    assert_eq!(waiting.message().await, None);
+    assert_eq!(between.message().await, None);
+    go_on.notify_one();
+    assert_eq!(busy.message().await.unwrap()["id"], 1);
+    assert_eq!(busy.message().await, None);
+    assert_eq!(drain.await.unwrap(), Drained::Clean);
+    assert_eq!(served.fake.drains.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_batch_of_long_answers_is_bounded() {
+    let served = Served::new(Fake { long: 512, ..Fake::default() }, Limits::default()).await;
+    let mut peer = served.peer().await;
+    let calls: Vec<_> = (0..64).map(|i| request(json!(i), "Lifecycle.Status")).collect();
+    peer.send(format!("[{}]\n", calls.join(","))).await;
+    let frame = peer.frame().await.unwrap();
+    assert!(frame.len() < 6 << 20, "{}", frame.len());
+    let answers: Vec<Value> = serde_json::from_str(&frame).unwrap();
+    assert_eq!(answers.len(), 64);
+    assert!(answers[0]["result"].is_object());
+    assert_eq!(answers[63]["error"]["code"], code::TOO_MANY);
+}
+
+#[tokio::test]
+async fn names_that_are_kept_are_bounded() {
+    let served = Served::leader().await;
+    let mut peer = served.peer().await;
+    let long = "x".repeat(100_000);
+    for (method, params) in [
+        ("Worker.Restart", json!({ "key": long })),
+        ("Worker.Restart", json!({ "key": "modbus", "station": long })),
+        ("Worker.Status", json!({ "key": long })),
+        ("Reading.Latest", json!({ "station": long })),
+        ("Reading.Subscribe", json!({ "station": long })),
+        ("Reading.Subscribe", json!({ long.as_str(): 1 })),
+    ] {
+        peer.send(format!("{}\n", json!({ "jsonrpc": "2.0", "method": method, "params": params, "id": 1 }))).await;
+        let frame = peer.frame().await.unwrap();
+        assert!(frame.contains("-32602") && frame.len() < 500, "{method}: {} bytes", frame.len());
+    }
+}
+
+#[derive(Clone, Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_is_one_line_in_the_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let served = Served::new(Fake::default(), Limits { connections: 1, ..Limits::default() }).await;
+    let mut first = served.peer().await;
+    first.call("Lease.Status", json!({})).await;
+    for _ in 0..100 {
+        assert_eq!(served.peer().await.code().await, code::TOO_MANY);
+    }
+    let mut peer = first;
+    for _ in 0..50 {
+        peer.send("garbage\n").await;
+        assert_eq!(peer.code().await, code::PARSE);
+        let answer = peer.call("Worker.Restart", json!({ "key": "panic" })).await;
+        assert_eq!(answer["error"]["code"], code::INTERNAL);
+    }
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(text.matches("connection refused").count(), 1, "{text}");
+    assert_eq!(text.matches("panicked").count(), 1, "{text}");
+    assert!(text.lines().count() < 6, "{text}");
+}
+
+#[tokio::test]
 async fn a_drain_past_its_deadline_says_what_was_cut() {
     let served = Served::leader().await;
     let mut peer = served.peer().await;

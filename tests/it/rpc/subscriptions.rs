@@ -66,6 +66,28 @@ async fn a_slow_subscriber_is_told_what_it_lost_and_holds_up_nobody() {
 }
 
 #[tokio::test]
+async fn a_subscriber_that_does_not_read_holds_two_mebibytes_at_most() {
+    let served = Served::leader().await;
+    let mut slow = served.peer().await;
+    slow.call("Reading.Subscribe", json!({})).await;
+    // Commits of more than a mebibyte, as they come at tens of thousands of readings a second.
+    let lines: Vec<_> = (0..6000).map(|i| line("reading", "boiler", i)).collect();
+    for _ in 0..40 {
+        publish(&served.fake.hub, &lines);
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    }
+    served.fake.hub.close();
+    // Whatever it gets now was held for it: in the hub, before the writer, and in the kernel.
+    let mut held = 0;
+    while let Some(frame) = slow.frame().await.filter(|f| !f.contains("Subscription.Ended")) {
+        held += frame.len();
+    }
+    assert!(held > 0 && held < 2 << 20, "{held}");
+}
+
+#[tokio::test]
 async fn a_subscriber_that_takes_nothing_at_all_is_closed() {
     let limits = Limits { write: Duration::from_millis(100), ..Limits::default() };
     let served = Served::new(Fake::default(), limits).await;
