@@ -1,9 +1,9 @@
 //! A lock on a file or folder (`flock`), released by the kernel when its holder dies, however it dies.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{DirBuilder, File, OpenOptions},
     io,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -65,6 +65,7 @@ pub enum LockError {
 pub struct FileLock {
     path: PathBuf,
     folder: bool,
+    makes_folder: bool,
 }
 
 /// Holds a [`FileLock`] until it is dropped.
@@ -78,13 +79,19 @@ impl FileLock {
     /// A lock on a file, which is made when it is not there.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), folder: false }
+        Self { path: path.into(), folder: false, makes_folder: false }
     }
 
     /// A lock on a folder that is there already. It needs no write access.
     #[must_use]
     pub fn on_folder(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), folder: true }
+        Self { path: path.into(), folder: true, makes_folder: false }
+    }
+
+    /// Makes the folder of the lock's file as well when it is not there: somebody may remove the run folder under us.
+    #[must_use]
+    pub fn making_folder(self) -> Self {
+        Self { makes_folder: true, ..self }
     }
 
     /// The lock's path.
@@ -125,7 +132,14 @@ impl FileLock {
             // Both instances run as one user and group; others have no business with the lock.
             options.write(true).create(true).truncate(false).mode(0o660);
         }
-        match options.open(&self.path) {
+        let opened = match options.open(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.makes_folder => {
+                let folder = self.path.parent().unwrap_or(Path::new("."));
+                DirBuilder::new().recursive(true).mode(0o750).create(folder).and_then(|()| options.open(&self.path))
+            }
+            opened => opened,
+        };
+        match opened {
             Ok(file) => Ok(FileGuard { file, path: self.path.clone() }),
             Err(source) => Err(LockError::Open { path: self.path.clone(), source }),
         }
@@ -254,6 +268,14 @@ mod tests {
         assert!(!waiting.is_finished(), "it leads on a file that nobody else sees");
         drop(second);
         assert!(waiting.join().unwrap().is_current());
+    }
+
+    #[test]
+    fn the_folder_is_made_where_that_is_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = FileLock::new(dir.path().join("run/x.lock"));
+        assert!(matches!(lock.try_acquire(), Err(LockError::Open { .. })));
+        acquired(&lock.making_folder());
     }
 
     #[test]

@@ -13,7 +13,10 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::file::{FileLock, LockError};
+use super::{
+    draft,
+    file::{FileLock, LockError},
+};
 
 /// How long to wait for another process that makes the same id.
 const WAIT: Duration = Duration::from_secs(5);
@@ -144,11 +147,11 @@ fn read(path: &Path) -> Result<Found, IdentityError> {
 }
 
 fn write(folder: &Path, path: &Path, id: &str) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file = File::create(&draft)?;
+    let new = path.with_extension("new");
+    let mut file = draft(&new)?;
     file.write_all(format!("{id}\n").as_bytes())?;
     file.sync_all()?;
-    fs::rename(&draft, path)?;
+    fs::rename(&new, path)?;
     File::open(folder)?.sync_all()
 }
 

@@ -8,6 +8,13 @@
 //! | [`registry`] | the instances on this device |
 //! | [`identity`] | the node's and the journal's ids, made once |
 
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
 pub mod file;
 pub mod identity;
 pub mod owner;
@@ -18,7 +25,17 @@ pub use file::{FileGuard, FileLock, LockError};
 pub use identity::{Identity, IdentityError};
 pub use owner::{OwnerError, end_owner, write_owner};
 pub use process::{Ended, Process};
-pub use registry::{Registered, Registration, Registry, RegistryError};
+pub use registry::{Folder, Registered, Registration, Registry, RegistryError};
+
+/// A new file to write before it takes another one's place by rename. For the service's user and group alone, as all that
+/// it keeps, and made anew, since a draft that was left behind may be as open as an earlier version made it.
+pub(crate) fn draft(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        Ok(()) | Err(_) => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o640).open(path)
+}
 
 /// A lock that one process at a time holds, whatever it is made of.
 ///
@@ -51,4 +68,32 @@ pub enum Attempt<G> {
     Acquired(G),
     /// Somebody else holds it.
     Held,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::status::Role;
+
+    #[test]
+    fn what_is_replaced_by_rename_is_not_for_others_to_read() {
+        let dir = tempfile::tempdir().unwrap();
+        // What an earlier version may have left behind.
+        for name in ["registry.json.new", "node_id.new"] {
+            fs::write(dir.path().join(name), "old").unwrap();
+            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        identity::node_id(dir.path()).unwrap();
+        identity::journal_id(dir.path()).unwrap();
+        let process = Process::current().unwrap();
+        let (id, build, started_at) = ("a".to_owned(), String::new(), String::new());
+        let a = Registration { id, role: Role::Follower, process, build, started_at };
+        Registry::new(dir.path()).register(&a).unwrap();
+        for name in ["registry.json", "node_id", "journal_id"] {
+            let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o137, 0, "{name} has mode {mode:o}");
+        }
+    }
 }

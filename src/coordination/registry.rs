@@ -4,14 +4,18 @@
 //! view and decides nothing: who leads is the lease's to say.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
+    draft,
     file::{FileLock, LockError},
     process::Process,
 };
@@ -46,12 +50,57 @@ pub enum RegistryError {
         /// Why.
         source: io::Error,
     },
-    /// The instance is not in it.
+    /// The instance is not in it, and was not registered through this handle.
     #[error("instance {id} is not registered")]
     Unknown {
         /// Its id.
         id: String,
     },
+    /// An instance of this run folder runs with another state folder: each would write a journal of its own.
+    #[error(
+        "instance {id} (process {pid}) shares the run folder {} and has another state folder, {}, not {}; give both \
+         instances the same --state-dir, or each pair its own --run-dir",
+        run_dir.display(), theirs.display(), ours.display()
+    )]
+    OtherState {
+        /// The instance that runs.
+        id: String,
+        /// Its process.
+        pid: u32,
+        /// The folder that both share.
+        run_dir: PathBuf,
+        /// Its state folder.
+        theirs: PathBuf,
+        /// Ours.
+        ours: PathBuf,
+    },
+}
+
+/// A folder that cannot be mistaken for another one, however its path is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Folder {
+    /// Its path, for people.
+    pub path: PathBuf,
+    /// The device that it is on.
+    pub dev: u64,
+    /// Its inode.
+    pub ino: u64,
+}
+
+impl Folder {
+    /// The folder at a path.
+    ///
+    /// # Errors
+    /// When there is none that can be looked at.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let found = fs::metadata(path)?;
+        let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        Ok(Self { path: absolute, dev: found.dev(), ino: found.ino() })
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
 }
 
 /// What an instance says of itself when it starts.
@@ -81,8 +130,13 @@ pub struct Registered {
 /// The registry of one run folder. Cheap to clone; holds nothing open.
 #[derive(Debug, Clone)]
 pub struct Registry {
+    run_dir: PathBuf,
     path: PathBuf,
     lock: FileLock,
+    /// Where whoever registers through this handle keeps its journal.
+    state: Option<Folder>,
+    /// What was last registered through this handle: entered anew when somebody cleaned the run folder.
+    own: Arc<Mutex<Option<Entry>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +148,8 @@ struct Entry {
     build: String,
     started_at: String,
     generation: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<Folder>,
     /// It left in order. The entry stays so that its generation is remembered.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     left: bool,
@@ -109,37 +165,66 @@ impl Registry {
     /// The registry of a run folder.
     #[must_use]
     pub fn new(run_dir: &Path) -> Self {
-        Self { path: run_dir.join("registry.json"), lock: FileLock::new(run_dir.join("registry.lock")) }
+        Self {
+            run_dir: run_dir.to_owned(),
+            path: run_dir.join("registry.json"),
+            lock: FileLock::new(run_dir.join("registry.lock")).making_folder(),
+            state: None,
+            own: Arc::default(),
+        }
+    }
+
+    /// For an instance that keeps its journal in this folder: it is registered only when no other instance of the run
+    /// folder runs with another one.
+    #[must_use]
+    pub fn with_state(self, state: Folder) -> Self {
+        Self { state: Some(state), ..self }
+    }
+
+    /// Checks that no other instance of this run folder runs with another state folder. For an instance that starts,
+    /// before it touches anything; [`Registry::register`] checks it again.
+    ///
+    /// # Errors
+    /// [`RegistryError::OtherState`], or when the file is there and cannot be read.
+    pub fn admits(&self, id: &str) -> Result<(), RegistryError> {
+        self.same_state(&self.read()?.0, id)
     }
 
     /// Enters an instance that starts, in place of an earlier one of its id. Blocks for moments.
     ///
     /// # Errors
-    /// When the file cannot be locked, read or replaced.
+    /// When the file cannot be locked, read or replaced, and [`RegistryError::OtherState`].
     pub fn register(&self, new: &Registration) -> Result<Registered, RegistryError> {
-        let mut generation = 1;
+        let mut entry = Entry {
+            id: new.id.clone(),
+            role: new.role,
+            pid: new.process.pid,
+            pid_start: new.process.start,
+            build: new.build.clone(),
+            started_at: new.started_at.clone(),
+            generation: 1,
+            state: self.state.clone(),
+            left: false,
+        };
         let rebuilt = self.change(|entries| {
-            generation = entries.iter().find(|e| e.id == new.id).map_or(1, |e| e.generation.saturating_add(1));
+            self.same_state(entries, &new.id)?;
+            if let Some(earlier) = entries.iter().find(|e| e.id == new.id) {
+                entry.generation = earlier.generation.saturating_add(1);
+            }
             entries.retain(|e| e.id != new.id);
-            entries.push(Entry {
-                id: new.id.clone(),
-                role: new.role,
-                pid: new.process.pid,
-                pid_start: new.process.start,
-                build: new.build.clone(),
-                started_at: new.started_at.clone(),
-                generation,
-                left: false,
-            });
+            entries.push(entry.clone());
             Ok(())
         })?;
+        let generation = entry.generation;
+        *self.own() = Some(entry);
         Ok(Registered { generation, rebuilt })
     }
 
-    /// Notes an instance's new role.
+    /// Notes an instance's new role. One that was registered through this handle, and is no longer in the file, is
+    /// entered anew: somebody cleaned the run folder.
     ///
     /// # Errors
-    /// As [`Registry::register`], and [`RegistryError::Unknown`] when it is not in the file (any more).
+    /// As [`Registry::register`], and [`RegistryError::Unknown`] when it is not in the file and was registered elsewhere.
     pub fn set_role(&self, id: &str, role: Role) -> Result<(), RegistryError> {
         self.alter(id, |entry| entry.role = role)
     }
@@ -175,11 +260,46 @@ impl Registry {
     }
 
     fn alter(&self, id: &str, alter: impl FnOnce(&mut Entry)) -> Result<(), RegistryError> {
+        let own = self.own().clone().filter(|own| own.id == id);
+        let mut altered = None;
         self.change(|entries| {
+            if !entries.iter().any(|e| e.id == id) {
+                entries.extend(own);
+            }
             let entry = entries.iter_mut().find(|e| e.id == id);
-            alter(entry.ok_or_else(|| RegistryError::Unknown { id: id.to_owned() })?);
+            let entry = entry.ok_or_else(|| RegistryError::Unknown { id: id.to_owned() })?;
+            alter(entry);
+            altered = Some(entry.clone());
             Ok(())
         })?;
+        let mut own = self.own();
+        if own.as_ref().is_some_and(|own| own.id == id) {
+            *own = altered;
+        }
+        Ok(())
+    }
+
+    fn own(&self) -> MutexGuard<'_, Option<Entry>> {
+        // Replaced as a whole, so it is whole whatever panicked.
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An entry that does not say (an earlier version's) is no objection.
+    fn same_state(&self, entries: &[Entry], id: &str) -> Result<(), RegistryError> {
+        let Some(ours) = &self.state else { return Ok(()) };
+        for entry in entries.iter().filter(|e| e.id != id) {
+            if let Some(theirs) = entry.state.as_ref().filter(|theirs| !theirs.is(ours))
+                && entry.is_alive()
+            {
+                return Err(RegistryError::OtherState {
+                    id: entry.id.clone(),
+                    pid: entry.pid,
+                    run_dir: self.run_dir.clone(),
+                    theirs: theirs.path.clone(),
+                    ours: ours.path.clone(),
+                });
+            }
+        }
         Ok(())
     }
 
@@ -220,9 +340,9 @@ impl Registry {
 
     /// On tmpfs, and worth nothing after a boot: no fsync.
     fn write(&self, entries: &[Entry]) -> io::Result<()> {
-        let draft = self.path.with_extension("json.new");
-        fs::write(&draft, serde_json::to_vec_pretty(entries)?)?;
-        fs::rename(&draft, &self.path)
+        let path = self.path.with_extension("json.new");
+        draft(&path)?.write_all(&serde_json::to_vec_pretty(entries)?)?;
+        fs::rename(&path, &self.path)
     }
 }
 
@@ -281,6 +401,59 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(ids(&registry), [""; 0]);
+    }
+
+    #[test]
+    fn an_instance_is_entered_anew_after_the_run_folder_was_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        fs::create_dir(&run).unwrap();
+        let registry = Registry::new(&run);
+        let me = Process::current().unwrap();
+        registry.register(&registration("a", me)).unwrap();
+        registry.register(&registration("a", me)).unwrap();
+        fs::remove_dir_all(&run).unwrap();
+        registry.clone().set_role("a", Role::Leader).unwrap();
+        let [a] = &registry.list().unwrap()[..] else { panic!("not one instance") };
+        assert_eq!((a.id.as_str(), a.role, a.generation), ("a", Role::Leader, 2));
+        fs::remove_file(run.join("registry.json")).unwrap();
+        registry.remove("a").unwrap();
+        assert_eq!(ids(&registry), [""; 0]);
+        assert_eq!(Registry::new(&run).register(&registration("a", me)).unwrap().generation, 3);
+    }
+
+    #[test]
+    fn an_instance_with_another_state_folder_is_refused_while_the_first_one_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+            Folder::of(&dir.path().join(name)).unwrap()
+        };
+        std::os::unix::fs::symlink("one", dir.path().join("same")).unwrap();
+        let (one, same, two) = (folder("one"), folder("same"), folder("two"));
+        let [one, same, two] = [one, same, two].map(|state| Registry::new(dir.path()).with_state(state));
+        let mut child = Command::new("sleep").arg("30").spawn().unwrap();
+        let process = Process::find(child.id()).unwrap().unwrap();
+        one.register(&registration("a", process)).unwrap();
+        same.admits("b").unwrap();
+        let refused = two.admits("b").unwrap_err().to_string();
+        assert!(refused.contains("instance a (process ") && refused.contains("two; give both"), "{refused}");
+        let b = registration("b", Process::current().unwrap());
+        assert!(matches!(two.register(&b), Err(RegistryError::OtherState { .. })));
+        assert_eq!(ids(&two), ["a"]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        two.register(&b).unwrap();
+        assert_eq!(ids(&two), ["b"]);
+    }
+
+    #[test]
+    fn an_entry_of_an_earlier_version_says_nothing_of_its_state_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = Registry::new(dir.path());
+        registry.register(&registration("a", Process::current().unwrap())).unwrap();
+        assert!(!fs::read_to_string(dir.path().join("registry.json")).unwrap().contains("state"));
+        registry.with_state(Folder::of(dir.path()).unwrap()).admits("b").unwrap();
     }
 
     #[test]

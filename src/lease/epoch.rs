@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::record::EPOCH_MAX;
+use crate::coordination::draft;
 
 /// How far ahead epochs are reserved.
 const AHEAD: u64 = 1_000;
@@ -96,16 +97,16 @@ impl EpochStore {
 
     fn write(&self, ceiling: u64) -> io::Result<()> {
         // A name of our own: a leader that was replaced may still be at it.
-        let draft = self.folder.join(format!("epoch.{}.new", std::process::id()));
+        let path = self.folder.join(format!("epoch.{}.new", std::process::id()));
         let written = (|| {
-            let mut file = File::create(&draft)?;
+            let mut file = draft(&path)?;
             file.write_all(line(ceiling).as_bytes())?;
             file.sync_all()?;
-            fs::rename(&draft, &self.path)
+            fs::rename(&path, &self.path)
         })();
         if written.is_err() {
             // Best effort: the error that is told is the one above.
-            let _ = fs::remove_file(&draft);
+            let _ = fs::remove_file(&path);
         }
         written?;
         File::open(&self.folder)?.sync_all()
@@ -127,6 +128,8 @@ fn parse(bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -150,6 +153,8 @@ mod tests {
         assert_eq!(store.reserve(600).unwrap(), 1_600);
         assert_eq!(store.ceiling().unwrap(), 1_600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let mode = fs::metadata(dir.path().join("epoch")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o137, 0, "others may read it: {mode:o}");
     }
 
     #[test]

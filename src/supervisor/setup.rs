@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::{
     clock::Wall,
     config::model::Manifest,
-    coordination::{IdentityError, Process, Registration, Registry, RegistryError, identity},
+    coordination::{Folder, IdentityError, Process, Registration, Registry, RegistryError, identity},
     journal::segment,
     lease::{Lease, LeaseError, LeaseEvent, LeaseOptions},
     lifecycle::{inherited::Inherited, listen::ListenError, probes::ProbeServer, unix_socket::BindError},
@@ -94,6 +94,9 @@ pub async fn prepare(
     let inherited = Arc::new(Inherited::take());
     folder(&options.run_dir, "--run-dir")?;
     folder(&options.state_dir, "--state-dir")?;
+    let registry = Registry::new(&options.run_dir).with_state(state_folder(options)?);
+    // Before the lease: an instance that has another journal must not lead for a moment either.
+    registry.admits(&options.instance).map_err(SetupError::Registry)?;
     let journal = segment::folder(&options.state_dir);
     let (lease, events) = Lease::start(LeaseOptions {
         run_dir: options.run_dir.clone(),
@@ -106,7 +109,7 @@ pub async fn prepare(
     .map_err(SetupError::Lease)?;
     // The lease holds the instance's id: a second process of it got no further.
     let node_id = node_id(&options.state_dir)?;
-    let registry = register(options)?;
+    register(&registry, options)?;
     let instance = Arc::new(Instance::new(Given {
         id: options.instance.clone(),
         build: options.build.clone(),
@@ -151,8 +154,12 @@ fn node_id(state_dir: &Path) -> Result<String, SetupError> {
     }
 }
 
-fn register(options: &RunOptions) -> Result<Registry, SetupError> {
-    let registry = Registry::new(&options.run_dir);
+fn state_folder(options: &RunOptions) -> Result<Folder, SetupError> {
+    let path = &options.state_dir;
+    Folder::of(path).map_err(|source| SetupError::Folder { path: path.clone(), flag: "--state-dir", source })
+}
+
+fn register(registry: &Registry, options: &RunOptions) -> Result<(), SetupError> {
     let registered = registry
         .register(&Registration {
             id: options.instance.clone(),
@@ -165,7 +172,7 @@ fn register(options: &RunOptions) -> Result<Registry, SetupError> {
     if let Some(why) = registered.rebuilt {
         tracing::warn!(why, "the registry of instances was rebuilt");
     }
-    Ok(registry)
+    Ok(())
 }
 
 /// The highest epoch that any segment of the journal names; 0 without one.
