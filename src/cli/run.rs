@@ -11,7 +11,8 @@ use crate::{
     lifecycle::{listen::Addr, signals::Signals},
     supervisor::{
         listeners::Http,
-        run::{self, Ended, RunOptions, Stamp},
+        reload::Stamp,
+        run::{self, Ended, RunOptions},
     },
 };
 

@@ -14,6 +14,7 @@
 //! | [`event`] | event records |
 //! | [`inherit`] | what workers left behind when their supervisor died |
 //! | [`instance`] | what commands and probes see of it |
+//! | [`reload`] | reading the manifest again, beside everything else |
 //! | [`run`] | the instance: lease, signals, RPC, probes |
 //!
 //! Tasks and threads of a supervisor:
@@ -39,5 +40,6 @@ pub mod listeners;
 pub mod machine;
 pub mod member;
 pub mod pool;
+pub mod reload;
 pub mod run;
 pub mod setup;

@@ -1,9 +1,7 @@
 //! The instance: takes the lease's events, signals and wishes in turn, and leads, follows or drains accordingly.
 
 use std::{
-    fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -19,7 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::{self, LoadError, Loaded, Manifest, RenderedFault},
+    config::{Loaded, Manifest},
     lease::LeaseEvent,
     lifecycle::{
         drain::{Drain, DrainHook, Stage},
@@ -29,15 +27,13 @@ use crate::{
         signals::{Order, Signals},
     },
     memory,
-    rpc::{
-        api::{Changes, ManifestFault, ReloadError, ReloadReport},
-        server::Server,
-    },
+    rpc::{api::ReloadReport, server::Server},
     status::Role,
     supervisor::{
         instance::{Instance, Leading, Wish},
-        leader::{Leader, Start, changed_stations, connection_notes},
+        leader::{Leader, Start},
         listeners::{self, Http, LeaderListeners},
+        reload::{Answer, Reloads, Reread, Stamp, between, told},
         setup::{self, SetupError},
     },
 };
@@ -61,18 +57,6 @@ pub struct RunOptions {
     pub exit_with_pid: Option<u32>,
     /// This build.
     pub build: String,
-}
-
-/// Names a state of a file, to see in one look whether it is another one by now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp(Option<(u64, u64, i64, i64)>);
-
-impl Stamp {
-    /// The file's state now. Taken before the file is read, so that a change in between is seen later.
-    #[must_use]
-    pub fn of(path: &Path) -> Self {
-        Self(fs::metadata(path).ok().map(|m| (m.ino(), m.len(), m.mtime(), m.mtime_nsec())))
-    }
 }
 
 /// How a supervisor ended.
@@ -117,6 +101,7 @@ pub async fn run(options: RunOptions, loaded: Loaded, signals: Signals) -> Resul
         inherited: ready.inherited,
         server: ready.server,
         probes: ready.probes,
+        reloads: Reloads::of(options.manifest_path.clone()),
         options,
         manifest,
         notifier,
@@ -137,6 +122,7 @@ struct Supervisor {
     parent: BoxFuture<'static, ()>,
     server: Server,
     probes: Option<ProbeServer>,
+    reloads: Reloads,
     notifier: Notifier,
     look: Interval,
     leading: Option<(Leader, LeaderListeners)>,
@@ -161,13 +147,16 @@ impl Supervisor {
                     Order::Drain | Order::EndWait => Next::Drain,
                     Order::Leave => Next::Leave(Ended::Left),
                     Order::Reload => {
-                        // Told by the reload itself.
-                        let _ = self.reload().await;
+                        self.reload(None);
                         Next::Go
                     }
                 },
                 event = self.events.recv() => self.lease_event(event).await,
                 Some(wish) = wished.recv() => self.wish(wish).await,
+                read = self.reloads.read() => {
+                    self.reread(read).await;
+                    Next::Go
+                }
                 () = &mut self.parent => {
                     tracing::info!("the process that this one was started with is gone");
                     Next::Drain
@@ -208,6 +197,10 @@ impl Supervisor {
     }
 
     async fn mend_sockets(&mut self) {
+        // Without the lease's own file it is for the lease to say how things stand.
+        if !self.options.run_dir.join("lease.lock").exists() {
+            return;
+        }
         let Self { options, inherited, instance, server, probes, .. } = self;
         let gone = listeners::mend_own(options, inherited, instance, server, probes).await;
         if let Some((_, listeners)) = &mut self.leading {
@@ -250,12 +243,6 @@ impl Supervisor {
     async fn promote(&mut self, epoch: u64, why: String) -> Next {
         tracing::info!(epoch, why, "leading");
         self.instance.set_lease_trouble(None);
-        // What a restart would read: a manifest that was changed since is in force for the new leader, a broken one is not.
-        let changed = Stamp::of(&self.options.manifest_path) != self.options.manifest_stamp;
-        if changed && let Err(faults) = self.reread().await {
-            tracing::error!("the manifest has faults now; leading with the one read before\n{faults}");
-            self.instance.notice("the manifest has faults; the one read before is in force".to_owned());
-        }
         let start = Start {
             instance: self.options.instance.clone(),
             build: self.options.build.clone(),
@@ -274,12 +261,21 @@ impl Supervisor {
         self.instance.set_leading(Some(Leading { board: Arc::clone(&leader.board), journal: leader.journal.clone() }));
         let listeners = listeners::of_leader(&self.options, &self.inherited, &self.instance).await;
         self.leading = Some((leader, listeners));
+        // What a restart would read. Only now, since a file that is being written is waited for, and leading is not.
+        if Stamp::of(&self.options.manifest_path) != self.options.manifest_stamp {
+            self.reload(None);
+        }
         if let Err(error) = self.instance.registry.set_role(&self.options.instance, Role::Leader) {
             tracing::warn!(%error, "the registry of instances");
         }
         self.untidy = true;
         self.notifier.tell(&Word::Status(format!("leading, epoch {epoch}")));
         Next::Go
+    }
+
+    fn reload(&mut self, answer: Option<Answer>) {
+        self.notifier.tell(&Word::reloading_now());
+        self.reloads.ask(answer);
     }
 
     async fn wish(&mut self, wish: Wish) -> Next {
@@ -292,7 +288,7 @@ impl Supervisor {
                 Next::Drain
             }
             Wish::Reload(answer) => {
-                let _ = answer.send(self.reload().await);
+                self.reload(Some(answer));
                 Next::Go
             }
             Wish::Restart(key, answer) => {
@@ -306,60 +302,45 @@ impl Supervisor {
         }
     }
 
-    /// Reads the manifest again. A bad one leaves the old one in force. Gives the manifest if it is another one now, and
-    /// what a person should know of it.
-    async fn reread(&mut self) -> Result<(Option<Arc<Manifest>>, Vec<RenderedFault>), LoadError> {
-        let path = self.options.manifest_path.clone();
-        self.options.manifest_stamp = Stamp::of(&path);
+    /// Puts a manifest that was read into force; one that was refused leaves the old one.
+    async fn reread(&mut self, read: Reread) {
+        let Reread { stamp, outcome, answers } = read;
+        self.options.manifest_stamp = stamp;
         self.untidy = true;
-        let Ok(loaded) = tokio::task::spawn_blocking(move || config::reload(&path)).await else {
-            return Ok((None, Vec::new()));
-        };
-        let loaded = loaded?;
-        if loaded.manifest == *self.manifest {
-            return Ok((None, loaded.warnings));
-        }
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
-        let manifest = Arc::new(loaded.manifest);
-        self.manifest = Arc::clone(&manifest);
-        Ok((Some(manifest), loaded.warnings))
-    }
-
-    async fn reload(&mut self) -> Result<ReloadReport, ReloadError> {
-        self.notifier.tell(&Word::reloading_now());
-        let before = Arc::clone(&self.manifest);
-        let mut warnings = Vec::new();
-        let mut report = match self.reread().await {
+        let report = match outcome {
+            Ok(loaded) => Ok(self.put_into_force(loaded).await),
             Err(error) => {
-                tracing::error!("reload: the manifest is refused and the old one stays in force\n{error}");
-                Err(refused(&error))
-            }
-            Ok((changed, found)) => {
-                warnings = found;
-                match &mut self.leading {
-                    Some((leader, _)) => Ok(leader.apply(changed.unwrap_or(before)).await),
-                    None => Ok(between(&before, &self.manifest)),
-                }
+                self.instance.notice(format!("{error}"));
+                Err(error)
             }
         };
-        if let Ok(report) = &mut report {
-            let s = &report.stations;
-            tracing::info!(
-                added = s.added.len(),
-                removed = s.removed.len(),
-                updated = s.updated.len(),
-                unchanged = s.unchanged,
-                "manifest reloaded"
-            );
-            for note in &report.notes {
-                tracing::warn!("reload: {note}");
-            }
-            // Logged when the manifest was read.
-            report.notes.extend(told(&warnings));
+        for answer in answers {
+            // Who has gone away meanwhile needs none.
+            let _ = answer.send(report.clone());
         }
         self.notifier.tell(&Word::Ready);
+    }
+
+    async fn put_into_force(&mut self, loaded: Loaded) -> ReloadReport {
+        let before = Arc::clone(&self.manifest);
+        if loaded.manifest != *before {
+            for warning in &loaded.warnings {
+                tracing::warn!("{warning}");
+            }
+            self.manifest = Arc::new(loaded.manifest);
+        }
+        let mut report = match &mut self.leading {
+            Some((leader, _)) => leader.apply(Arc::clone(&self.manifest)).await,
+            None => between(&before, &self.manifest),
+        };
+        let s = &report.stations;
+        let (added, removed, updated) = (s.added.len(), s.removed.len(), s.updated.len());
+        tracing::info!(added, removed, updated, unchanged = s.unchanged, "manifest reloaded");
+        for note in &report.notes {
+            tracing::warn!("reload: {note}");
+        }
+        // Logged above, where the manifest is another one.
+        report.notes.extend(told(&loaded.warnings));
         report
     }
 
@@ -438,35 +419,4 @@ impl Supervisor {
             unwritten => Ended::Failed(format!("the disk did not take {unwritten} readings")),
         }
     }
-}
-
-fn refused(error: &LoadError) -> ReloadError {
-    let fault = |f: &RenderedFault| ManifestFault {
-        file: f.file.clone(),
-        line: f.line.into(),
-        column: f.column.into(),
-        message: f.message.clone(),
-        hint: f.hint.clone(),
-    };
-    ReloadError::Manifest { faults: error.faults.iter().map(fault).collect(), more: error.more }
-}
-
-/// Warnings as notes of a report: the first ones, and how many there are besides.
-fn told(warnings: &[RenderedFault]) -> Vec<String> {
-    const MOST: usize = 20;
-    let mut notes: Vec<_> = warnings.iter().take(MOST).map(|w| format!("line {}: {}", w.line, w.message)).collect();
-    if warnings.len() > MOST {
-        notes.push(format!("and {} more warnings: see sensor-poll check", warnings.len() - MOST));
-    }
-    notes
-}
-
-/// What a reload changes on an instance that follows: what it will poll once it leads.
-fn between(before: &Manifest, after: &Manifest) -> ReloadReport {
-    let changes = config::diff(before, after);
-    let stations = changed_stations(changes.stations, after);
-    let mut notes = vec!["this instance follows: the leader is to be told as well".to_owned()];
-    notes.extend(connection_notes(&changes.connections));
-    notes.extend(changes.restart_needed.iter().map(|key| format!("{key} takes effect at the next start")));
-    ReloadReport { stations, workers: Changes::default(), notes }
 }
