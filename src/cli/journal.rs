@@ -67,11 +67,19 @@ pub struct ExportArgs {
     pub to: Option<u64>,
 }
 
-/// Runs the command.
+/// Runs the command. When the journal or the output cannot be used it says why on stderr and fails; a reader of the output
+/// that left early is no failure.
 ///
 /// # Errors
-/// When the journal or the output cannot be used. A reader of the output that left early is no error.
+/// None: a disk that takes no output may be stderr's as well, so that what cannot be told there is left untold here.
 pub fn run(args: &JournalArgs) -> anyhow::Result<Exit> {
+    Ok(try_run(args).unwrap_or_else(|error| {
+        let _ = writeln!(io::stderr(), "sensor-poll: {error:#}");
+        Exit::Failed
+    }))
+}
+
+fn try_run(args: &JournalArgs) -> anyhow::Result<Exit> {
     let mut out = io::BufWriter::with_capacity(256 * 1024, io::stdout().lock());
     let ran = match &args.command {
         JournalCommand::Verify { json } => verify::run(&args.state_dir, *json, &mut out),

@@ -188,6 +188,29 @@ fn verify_beside_a_running_writer_finds_no_fault() {
     assert_eq!(holds_every_reading(dir.path()), sent);
 }
 
+#[test]
+fn an_output_that_takes_nothing_is_a_failure_and_no_panic() {
+    let dir = folder();
+    let (_, handle) = start(dir.path(), WriterOptions::default(), |_| {});
+    handle.append(batch(0, 10)).expect("taken");
+    assert_eq!(handle.close(DEADLINE).unwritten, 0);
+    let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").expect("a full device"));
+    for command in
+        [&["verify"][..], &["verify", "--json"], &["stats"], &["stats", "--json"], &["export"], &["export", "--csv"]]
+    {
+        let journal = || {
+            let mut journal = Command::new(env!("CARGO_BIN_EXE_sensor-poll"));
+            journal.arg("journal").args(command).arg("--state-dir").arg(dir.path()).stdout(full());
+            journal
+        };
+        let told = journal().stderr(Stdio::piped()).output().expect("it runs");
+        let text = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert_eq!(told.status.code(), Some(1), "{command:?}: {text}");
+        assert!(text.contains("cannot write the output: No space left"), "{command:?}: {text}");
+        assert_eq!(journal().stderr(full()).status().expect("it runs").code(), Some(1), "{command:?}");
+    }
+}
+
 /// A small file system, gone with the value.
 struct SmallDisk(tempfile::TempDir);
 

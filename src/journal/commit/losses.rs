@@ -20,7 +20,8 @@ type Range = Option<(u64, u64, u64)>;
 
 fn extend(range: &mut Range, from: u64, to: u64) {
     let (records, first, last) = range.unwrap_or((0, from, to));
-    *range = Some((records + (to - from + 1), first.min(from), last.max(to)));
+    let more = (to - from).saturating_add(1);
+    *range = Some((records.saturating_add(more), first.min(from), last.max(to)));
 }
 
 impl Losses {
