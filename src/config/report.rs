@@ -3,7 +3,7 @@
 use std::{fmt, path::Path};
 
 use serde::Serialize;
-use worker_contract::Fault;
+use worker_contract::{Fault, fields::is_hidden};
 
 use super::lines::Lines;
 
@@ -101,7 +101,7 @@ fn excerpt(line: &str, at: usize) -> Option<(String, usize)> {
     let before = before.chars().count();
     let indent = if line_start { shown.chars().take_while(|c| c.is_whitespace()).count().min(before) } else { 0 };
     let from = indent.max(before.saturating_sub(BEFORE));
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let plain = |c: char| if is_hidden(c) { ' ' } else { c };
     let shown: String = shown.chars().skip(from).take(WIDTH).map(plain).collect();
     let shown = shown.trim_end();
     (!shown.is_empty()).then(|| (shown.to_owned(), before - from))
