@@ -6,13 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context as _;
 use serde::Serialize;
 use worker_contract::{PlannedRequest, Protocol, StationConfig};
 
 use super::exit::Exit;
 use crate::{
-    config::{self, LoadError, Loaded, Manifest, RenderedFault, model::Connection},
+    config::{self, LoadError, Loaded, Manifest, RenderedFault, Told, model::Connection},
     registry,
 };
 
@@ -33,7 +32,7 @@ pub struct CheckArgs {
 /// Checks, prints, and says how it went.
 ///
 /// # Errors
-/// When the output cannot be written.
+/// None: what cannot be printed is told on stderr, where that works, and is in the exit code.
 pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let printed = check(args, registry::protocols(), &mut out).and_then(|exit| out.flush().map(|()| exit));
@@ -42,7 +41,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(if config::load(&args.manifest).is_ok() { Exit::Done } else { Exit::Manifest })
         }
-        other => other.context("cannot write the outcome of the check"),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "sensor-poll: cannot write the outcome of the check: {error}");
+            Ok(Exit::Failed)
+        }
+        Ok(exit) => Ok(exit),
     }
 }
 
@@ -66,8 +69,9 @@ pub fn check(args: &CheckArgs, protocols: &[&'static dyn Protocol], out: &mut dy
             if args.json {
                 print_json(out, &Report::bad(file, &error))?;
             } else {
-                print_warnings(out, &error.warnings)?;
-                writeln!(out, "{error}")?;
+                let LoadError { faults, warnings, more, .. } = &error;
+                write!(out, "{}", Told { faults, more: *more, warnings })?;
+                writeln!(out, "{}", error.verdict())?;
             }
             Ok(Exit::Manifest)
         }
@@ -209,7 +213,7 @@ fn print_good(
     plans: &[Plan<'_>],
     with_plan: bool,
 ) -> io::Result<()> {
-    print_warnings(out, &loaded.warnings)?;
+    write!(out, "{}", Told { faults: &[], more: 0, warnings: &loaded.warnings })?;
     if with_plan {
         for plan in plans {
             print_plan(out, plan)?;
@@ -218,16 +222,6 @@ fn print_good(
     writeln!(out, "{}: no faults; {}", path.display(), Counts::of(&loaded.manifest, plans).words())?;
     for off in loaded.manifest.disabled_stations() {
         writeln!(out, "switched off: station \"{}\" (connection \"{}\")", off.id, off.connection)?;
-    }
-    Ok(())
-}
-
-fn print_warnings(out: &mut dyn Write, warnings: &[RenderedFault]) -> io::Result<()> {
-    for warning in warnings {
-        writeln!(out, "{}:{}:{}: warning: {}", warning.file, warning.line, warning.column, warning.message)?;
-        if let Some(hint) = &warning.hint {
-            writeln!(out, "    hint: {hint}")?;
-        }
     }
     Ok(())
 }

@@ -28,4 +28,4 @@ pub use check::FORMAT_VERSION;
 pub use diff::{Changes, Diff, diff};
 pub use load::{Loaded, MAX_BYTES, load, load_bytes, load_with, reload};
 pub use model::{Manifest, WorkerKey, WorkerPlan};
-pub use report::{LoadError, RenderedFault};
+pub use report::{LoadError, RenderedFault, Told};

@@ -6,7 +6,7 @@ use toml::de::DeValue;
 use worker_contract::{
     Conditioning, Fields, Opaque, PointConfig, Protocol,
     conditioning::{Linear, Mark},
-    fields::{Located, real, whole},
+    fields::{Located, is_hidden, real, whole},
 };
 
 use super::{lines::Lines, model::AlarmLevels, tables::Seen};
@@ -40,7 +40,7 @@ pub fn read(fields: &mut Fields<'_>, station: &str, of: &Of<'_>, names: &mut See
         let what = format!("{station}: point");
         names.first(name, &what, lines, fields.faults());
         if !is_name(name.value) {
-            let hint = "a name has 1 to 128 characters, no control characters and no space at either end";
+            let hint = "a name has 1 to 128 characters, no control or hidden characters, and no space at either end";
             fields.fault(name.span.clone(), "`name` cannot be used", hint.to_owned());
         }
     }
@@ -73,7 +73,7 @@ pub fn read(fields: &mut Fields<'_>, station: &str, of: &Of<'_>, names: &mut See
 }
 
 fn is_name(name: &str) -> bool {
-    name.chars().count() <= 128 && name.trim() == name && !name.chars().any(char::is_control)
+    name.chars().count() <= 128 && name.trim() == name && !name.chars().any(is_hidden)
 }
 
 fn refuse_numeric_keys(fields: &mut Fields<'_>) {
@@ -108,8 +108,8 @@ fn conditioning(fields: &mut Fields<'_>, marks: &[Located<Vec<Mark>>]) -> (Optio
 
 fn unit(fields: &mut Fields<'_>, key: &'static str) -> Option<Box<str>> {
     let found = fields.string(key)?;
-    if found.value.is_empty() || found.value.chars().count() > 32 || found.value.chars().any(char::is_control) {
-        let hint = "a unit has 1 to 32 characters, for example \"°C\"".to_owned();
+    if found.value.is_empty() || found.value.chars().count() > 32 || found.value.chars().any(is_hidden) {
+        let hint = "a unit has 1 to 32 characters, none of them hidden, for example \"°C\"".to_owned();
         fields.fault(found.span, format!("`{key}` cannot be used"), hint);
         return None;
     }

@@ -3,7 +3,7 @@
 use std::{fmt, path::Path};
 
 use serde::Serialize;
-use worker_contract::Fault;
+use worker_contract::{Fault, fields::is_hidden};
 
 use super::lines::Lines;
 
@@ -55,10 +55,9 @@ impl RenderedFault {
     }
 }
 
-/// `FILE:LINE:COLUMN: message`, the line with a caret below the place, and the hint.
-impl fmt::Display for RenderedFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
+impl RenderedFault {
+    fn write(&self, f: &mut fmt::Formatter<'_>, mark: &str) -> fmt::Result {
+        write!(f, "{}:{}:{}: {mark}{}", self.file, self.line, self.column, self.message)?;
         if let Some((shown, before)) = &self.excerpt {
             write!(f, "\n    {shown}\n    {:before$}^", "", before = *before)?;
         }
@@ -66,6 +65,13 @@ impl fmt::Display for RenderedFault {
             Some(hint) => write!(f, "\n    hint: {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+/// `FILE:LINE:COLUMN: message`, the line with a caret below the place, and the hint.
+impl fmt::Display for RenderedFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, "")
     }
 }
 
@@ -101,7 +107,7 @@ fn excerpt(line: &str, at: usize) -> Option<(String, usize)> {
     let before = before.chars().count();
     let indent = if line_start { shown.chars().take_while(|c| c.is_whitespace()).count().min(before) } else { 0 };
     let from = indent.max(before.saturating_sub(BEFORE));
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let plain = |c: char| if is_hidden(c) { ' ' } else { c };
     let shown: String = shown.chars().skip(from).take(WIDTH).map(plain).collect();
     let shown = shown.trim_end();
     (!shown.is_empty()).then(|| (shown.to_owned(), before - from))
@@ -134,6 +140,13 @@ impl LoadError {
         Self { file: path.display().to_string(), faults: vec![fault], warnings: Vec::new(), more: 0 }
     }
 
+    /// One line: how many faults there are.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let count = self.faults.len() + self.more;
+        format!("{count} {}; nothing was started", if count == 1 { "fault" } else { "faults" })
+    }
+
     /// One line: the first fault and how many there are, for a log or a status.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -146,17 +159,56 @@ impl LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Every fault, then the count.
+/// The first faults, then the count.
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for fault in &self.faults {
-            writeln!(f, "{fault}")?;
+        write!(f, "{}", Told { faults: &self.faults, more: self.more, warnings: &[] })?;
+        f.write_str(&self.verdict())
+    }
+}
+
+/// Faults and warnings as text, in the order of the file, each warning marked as one. Bounded: the first of each kind,
+/// and how many there are besides.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'t> {
+    /// In the order of the file.
+    pub faults: &'t [RenderedFault],
+    /// How many more faults there are.
+    pub more: usize,
+    /// In the order of the file.
+    pub warnings: &'t [RenderedFault],
+}
+
+impl Told<'_> {
+    /// So many faults are told as text, and so many warnings: nobody reads on.
+    pub const MOST: usize = 50;
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut faults = self.faults.iter().take(Self::MOST).peekable();
+        let mut warnings = self.warnings.iter().take(Self::MOST).peekable();
+        let place = |fault: &RenderedFault| (fault.line, fault.column);
+        loop {
+            let warning = match (faults.peek(), warnings.peek()) {
+                (Some(fault), Some(warning)) => place(warning) < place(fault),
+                (None, Some(_)) => true,
+                (Some(_), None) => false,
+                (None, None) => break,
+            };
+            let next = if warning { warnings.next() } else { faults.next() };
+            next.map_or(Ok(()), |told| {
+                told.write(f, if warning { "warning: " } else { "" }).and_then(|()| writeln!(f))
+            })?;
         }
-        if self.more > 0 {
-            writeln!(f, "… and {} more, not shown", self.more)?;
+        let faults = self.faults.len().saturating_sub(Self::MOST) + self.more;
+        let warnings = self.warnings.len().saturating_sub(Self::MOST);
+        match (faults, warnings) {
+            (0, 0) => Ok(()),
+            (faults, 0) => writeln!(f, "… and {faults} more (see --json)"),
+            (0, warnings) => writeln!(f, "… and {warnings} more warnings (see --json)"),
+            (faults, warnings) => writeln!(f, "… and {faults} more, and {warnings} more warnings (see --json)"),
         }
-        let count = self.faults.len() + self.more;
-        write!(f, "{count} {}; nothing was started", if count == 1 { "fault" } else { "faults" })
     }
 }
 
@@ -168,6 +220,33 @@ mod tests {
     fn a_password_in_a_url_is_not_shown() {
         let line = "url = \"mqtts://u:pä@broker.example\" # see https://x.example/a@b";
         assert_eq!(redacted(line), "url = \"mqtts://****@broker.example\" # see https://x.example/a@b");
+    }
+
+    fn many(count: usize, first_line: usize, message: &str) -> Vec<RenderedFault> {
+        let one = |n: usize| RenderedFault {
+            line: u32::try_from(first_line + 2 * n).unwrap(),
+            ..RenderedFault::of_file(Path::new("p"), message, "h")
+        };
+        (0..count).map(one).collect()
+    }
+
+    #[test]
+    fn faults_and_warnings_are_told_in_the_order_of_the_file() {
+        let (faults, warnings) = (many(2, 2, "f"), many(2, 1, "w"));
+        let told = Told { faults: &faults, more: 0, warnings: &warnings }.to_string();
+        let lines: Vec<_> = told.lines().filter(|l| l.starts_with('p')).collect();
+        assert_eq!(lines, ["p:1:1: warning: w", "p:2:1: f", "p:3:1: warning: w", "p:4:1: f"]);
+    }
+
+    #[test]
+    fn long_lists_are_cut_and_neither_kind_hides_the_other() {
+        let (faults, warnings) = (many(60, 2000, "f"), many(70, 1, "w"));
+        let told = Told { faults: &faults, more: 5, warnings: &warnings }.to_string();
+        assert_eq!(told.lines().filter(|l| l.ends_with(": f")).count(), 50);
+        assert_eq!(told.lines().filter(|l| l.ends_with("warning: w")).count(), 50);
+        assert!(told.ends_with("… and 15 more, and 20 more warnings (see --json)\n"), "{told}");
+        let told = LoadError { file: "p".into(), faults, warnings, more: 5 }.to_string();
+        assert!(told.ends_with("… and 15 more (see --json)\n65 faults; nothing was started"), "{told}");
     }
 
     #[test]

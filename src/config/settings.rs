@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use toml::de::DeTable;
-use worker_contract::{Faults, Fields};
+use worker_contract::{Faults, Fields, fields::is_hidden};
 
 use super::{
     model::{
@@ -69,6 +69,10 @@ fn facility(root: &mut Fields<'_>) -> Option<Facility> {
     let mut fields = Fields::over(table, span, "[facility]", root.faults());
     let id = units::id(&mut fields, "id");
     let name = fields.string("name");
+    if let Some(name) = name.as_ref().filter(|n| n.value.chars().any(is_hidden)) {
+        let hint = "write it without control characters and characters that are not seen".to_owned();
+        fields.fault(name.span.clone(), "`name` cannot be used", hint);
+    }
     fields.finish();
     let id = id?.value.to_owned();
     let name = name.map_or_else(|| id.clone(), |n| n.value.to_owned());
@@ -103,6 +107,16 @@ fn journal(fields: &mut Fields<'_>) -> JournalSettings {
         let hint = "raise `max_bytes`, or lower `segment_bytes` to an eighth of it";
         let key = if fields.has("segment_bytes") { "segment_bytes" } else { "max_bytes" };
         fields.fault(fields.span_of(key), message, hint.to_owned());
+    }
+    // A commit that waits for more than may wait, or than there may be, would never come by its size.
+    for (key, most) in [("memory_bytes", memory_bytes), ("max_bytes", max_bytes)] {
+        if commit_bytes <= most {
+            continue;
+        }
+        let (commit, most) = (units::show_bytes(commit_bytes), units::show_bytes(most));
+        let message = format!("`{key}` ({most}) must not be below `commit_bytes` ({commit})");
+        let at = if fields.has("commit_bytes") { "commit_bytes" } else { key };
+        fields.fault(fields.span_of(at), message, format!("lower `commit_bytes`, or raise `{key}`"));
     }
     let commit_interval = Duration::from_millis(commit_interval.into());
     JournalSettings { commit_interval, commit_bytes, max_bytes, max_age, segment_bytes, memory_bytes, overflow }

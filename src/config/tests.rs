@@ -186,6 +186,42 @@ fn a_point_means_what_it_says() {
 }
 
 #[test]
+fn names_and_units_hold_nothing_that_is_not_seen() {
+    for hidden in ["\\u202E", "\u{202e}", "\u{200b}", "\\u0007", "\u{feff}", "\\n"] {
+        for (text, message) in [
+            (point("").replace("\"t\"", &format!("\"t{hidden}u\"")), "`name` cannot be used"),
+            (point("").replace("id = \"b\"", &format!("id = \"b{hidden}\"")), "is no id"),
+            (point("").replace("\"plant\"", &format!("\"plant\"\nname = \"P{hidden}\"")), "`name` cannot be used"),
+            (point(&format!("unit = \"m{hidden}\"")), "`unit` cannot be used"),
+            (point(&format!("scale = {{ factor = 2.0, unit = \"m{hidden}\" }}")), "`unit` cannot be used"),
+        ] {
+            let error = load_bytes(Path::new("p"), text.as_bytes(), PROTOCOLS).unwrap_err();
+            assert_eq!(error.faults.len(), 1, "{error}");
+            assert!(error.faults[0].message.contains(message), "{error}");
+            assert!(
+                !error.to_string().chars().any(|c| c != '\n' && worker_contract::fields::is_hidden(c)),
+                "{error:?}"
+            );
+        }
+    }
+    good(&point("unit = \"m³/h\"").replace("\"t\"", "\"Température n° 1 温度\""));
+}
+
+#[test]
+fn a_commit_waits_for_no_more_than_may_wait() {
+    let of = |keys: &str| faults(&format!("{}[journal]\n{keys}\n", point("")));
+    assert_eq!(
+        of("commit_bytes = \"64 MiB\""),
+        ["16:16 [journal]: `memory_bytes` (32 MiB) must not be below `commit_bytes` (64 MiB)"]
+    );
+    let told = of("commit_bytes = \"4 MiB\"\nmax_bytes = \"2 MiB\"");
+    assert_eq!(told, ["16:16 [journal]: `max_bytes` (2 MiB) must not be below `commit_bytes` (4 MiB)"]);
+    for keys in ["commit_bytes = \"32 MiB\"", "max_bytes = \"1 MiB\"\nmemory_bytes = \"1 MiB\""] {
+        good(&format!("{}[journal]\n{keys}\n", point("")));
+    }
+}
+
+#[test]
 fn a_mark_that_the_type_does_not_have_is_refused() {
     for mark in ["\"0x123456789\"", "0x10000", "65536", "-1", "0.5", "[0, 70000]", "\"65536\"", "1e9"] {
         let told = faults(&point(&format!("data_type = \"u16\"\nnot_available = {mark}")));

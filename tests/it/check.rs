@@ -112,6 +112,44 @@ fn faults_are_text_with_a_caret_and_a_count() {
 }
 
 #[test]
+fn faults_and_warnings_come_in_the_order_of_the_file_and_the_text_is_cut() {
+    let case = manifest(
+        "format_version = \"1\"\n[facility]\nid = \"p\"\n[lease]\nstandby = \"hot\"\nttl = 1\n[workers]\non_failover = \"adopt\"\n",
+    );
+    let (_, out) = checked(&case.path, false, false);
+    let path = case.path.display().to_string();
+    let places: Vec<_> =
+        out.lines().filter_map(|l| l.strip_prefix(&path)?.split(": ").nth(1).map(str::to_owned)).collect();
+    assert_eq!(places, ["warning", "warning", "[lease]", "warning"], "{out}");
+    assert!(out.contains(":5:11: warning: [lease]") && out.contains(":6:1: [lease]: unknown key `ttl`"), "{out}");
+
+    let keys: String = (0..70).map(|n| format!("nope{n} = 1\n")).collect();
+    let case = manifest(&format!("format_version = \"1\"\n[facility]\nid = \"p\"\n{keys}"));
+    let (_, out) = checked(&case.path, false, false);
+    assert_eq!(out.matches("unknown key").count(), 50);
+    assert!(out.ends_with("… and 20 more (see --json)\n70 faults; nothing was started\n"), "{out}");
+    assert_eq!(json(&case.path, false).1["faults"].as_array().map(Vec::len), Some(70));
+}
+
+#[test]
+fn a_full_disk_behind_the_output_is_told_and_no_panic() {
+    let case = manifest("format_version = \"1\"\n[facility]\nid = \"p\"\n");
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    for flags in [&[][..], &["--json"], &["--plan"]] {
+        let check = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_sensor-poll"));
+            command.args(["check", "--manifest"]).arg(&case.path).args(flags).stdout(full());
+            command
+        };
+        let output = check().output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.starts_with("sensor-poll: cannot write the outcome of the check: No space left"), "{told}");
+        assert_eq!(check().stderr(full()).status().unwrap().code(), Some(1), "and nowhere to say so");
+    }
+}
+
+#[test]
 fn a_file_that_is_not_there_is_a_fault_like_any_other() {
     let (exit, out) = json(Path::new("/nonexistent/plant.toml"), false);
     assert_eq!(exit, Exit::Manifest);

@@ -384,10 +384,45 @@ fn unquoted_fits(s: &str, wanted: &str) -> bool {
     }
 }
 
-/// A message that is safe on a terminal: what it quotes from the manifest is cut, and control characters are escaped.
+/// True for characters that are not seen, or that change how what is around them is seen: control characters, what sets
+/// the direction of writing, joiners and other format characters, breaks of lines and paragraphs. In a name they make
+/// two that look alike, and on a terminal another text than was written.
+#[must_use]
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{600}'..='\u{605}'
+                | '\u{61c}'
+                | '\u{6dd}'
+                | '\u{70f}'
+                | '\u{890}'..='\u{891}'
+                | '\u{8e2}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{110bd}'
+                | '\u{110cd}'
+                | '\u{13430}'..='\u{1343f}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// A message that is safe on a terminal: what it quotes from the manifest is cut, and hidden characters are escaped.
 fn printable(message: String) -> String {
     const LONGEST: usize = 400;
-    let plain = message.len() <= LONGEST && !message.chars().any(char::is_control);
+    let plain = message.len() <= LONGEST && !message.chars().any(is_hidden);
     if plain {
         return message;
     }
@@ -397,7 +432,7 @@ fn printable(message: String) -> String {
             out.push('…');
             break;
         }
-        if c.is_control() {
+        if is_hidden(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -518,6 +553,19 @@ mod tests {
         let faults = read(&format!("\"a\\u001b[2J\" = 1\n{long} = 2"), |_| {});
         assert_eq!(faults[0].message, "thing: unknown key `a\\u{1b}[2J`");
         assert!(faults[1].message.len() < 500);
+    }
+
+    #[test]
+    fn characters_that_are_not_seen_are_told_apart_from_those_that_are() {
+        for c in ['\0', '\n', '\u{7f}', '\u{85}', '\u{ad}', '\u{200b}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{e0041}']
+        {
+            assert!(is_hidden(c), "{c:?}");
+        }
+        for c in ['a', ' ', '°', '²', 'µ', 'é', '温', '√', '\u{a0}', '😀'] {
+            assert!(!is_hidden(c), "{c:?}");
+        }
+        let faults = read("\"a\\u202eb\" = 1", |_| {});
+        assert_eq!(faults[0].message, "thing: unknown key `a\\u{202e}b`");
     }
 
     #[test]
