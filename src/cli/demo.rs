@@ -4,7 +4,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`folder`] | the private temporary folder |
+//! | [`folder`], [`leftovers`] | the private temporary folder, and those of demos that were killed |
 //! | [`pair`] | the two instances: started, killed, ended |
 //! | [`source`] | asking an instance |
 //! | [`tail`], [`ledger`] | following the journal's files; counting what they say (pure) |
@@ -16,6 +16,7 @@
 
 pub mod folder;
 pub mod ledger;
+pub mod leftovers;
 pub mod lines;
 pub mod observer;
 pub mod pair;
@@ -37,7 +38,7 @@ use anyhow::Context;
 use tokio::time::Instant;
 
 use self::{folder::Folder, observer::Observer, pair::Pair, screen::Screen, session::Session, source::Sockets};
-use super::exit::Exit;
+use super::{exit::Exit, talk::unwritten};
 use crate::sim::{
     Faults,
     demo_plant::DemoPlant,
@@ -72,6 +73,7 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<Exit> {
     let began = Instant::now();
     let signals = session::Signals::take().context("cannot take signals")?;
+    leftovers::remove(&env::temp_dir());
     let folder = Folder::create(&env::temp_dir(), args.keep)?;
     let plant = Box::new(DemoPlant::new(args.seed));
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
@@ -84,8 +86,8 @@ pub async fn run(args: Args) -> anyhow::Result<Exit> {
     let mut session = Session::new(began, &folder, pair, observer, Screen::of_stdout(args.plain));
     let outcome = session.run(signals, args.kill_leader_after, args.lasts).await;
     // Whatever happened, nothing stays.
-    session.end(args.keep).await;
+    let told = session.end(args.keep).await;
     plant.stop().await;
     outcome?;
-    Ok(Exit::Done)
+    Ok(told.map_or_else(|e| unwritten(&e), |()| Exit::Done))
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     exit::Exit,
-    talk::{TalkArgs, conclude, converse, print},
+    talk::{TalkArgs, conclude, converse, tell},
 };
 use crate::status::Status;
 
@@ -31,14 +31,16 @@ pub struct DrainArgs {
 /// When no runtime can be made; everything else has its exit code.
 pub fn run(args: &DrainArgs) -> anyhow::Result<Exit> {
     converse(async {
-        let mut client = args.talk.connect().await?;
-        let status: Status = client.call("Lifecycle.Status", json!({})).await?;
+        let mut client = args.talk.connect().await.map_err(|e| e.doing("draining"))?;
+        let lost = |error| args.talk.lost(error, "draining");
+        let status: Status = client.call("Lifecycle.Status", json!({})).await.map_err(lost)?;
         // Opened before the drain, so that it stands for this process and no later one of its number.
         let process = status.instances.iter().find(|i| i.id == status.instance).and_then(|i| open(i.pid));
-        let _: Value = client.call("Lifecycle.Drain", json!({})).await?;
-        let _ = print(&format!("instance {} is draining\n", status.instance));
-        let Some(seconds) = args.wait else { return Ok(Exit::Done) };
-        Ok(wait(process, &status.instance, Duration::from_secs(seconds.into())))
+        let _: Value = client.call("Lifecycle.Drain", json!({})).await.map_err(lost)?;
+        let told = conclude(&format!("instance {} is draining\n", status.instance));
+        let Some(seconds) = args.wait else { return Ok(told) };
+        let waited = wait(process, &status.instance, Duration::from_secs(seconds.into()));
+        Ok(if waited == Exit::Done { told } else { waited })
     })
 }
 
@@ -49,21 +51,19 @@ fn open(pid: u32) -> Option<std::os::fd::OwnedFd> {
 
 fn wait(process: Option<std::os::fd::OwnedFd>, id: &str, within: Duration) -> Exit {
     let Some(process) = process else {
-        eprintln!("sensor-poll: cannot watch the process of instance {id}; see sensor-poll status");
+        tell(&format!("cannot watch the process of instance {id}; see sensor-poll status"));
         return Exit::Failed;
     };
     let timeout = Timespec { tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: 0 };
     match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout)) {
         Ok(1..) => conclude(&format!("instance {id} has left\n")),
         Ok(0) => {
-            eprintln!(
-                "sensor-poll: instance {id} still runs after {} s; see its log for what it holds",
-                within.as_secs()
-            );
+            let seconds = within.as_secs();
+            tell(&format!("instance {id} still runs after {seconds} s; see its log for what it holds"));
             Exit::Failed
         }
         Err(e) => {
-            eprintln!("sensor-poll: cannot wait for instance {id}: {e}");
+            tell(&format!("cannot wait for instance {id}: {e}"));
             Exit::Failed
         }
     }

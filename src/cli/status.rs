@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     exit::Exit,
     table,
-    talk::{TalkArgs, TalkError, conclude, converse, print},
+    talk::{Reached, TalkArgs, TalkError, conclude, converse, print, tell, unwritten},
 };
 use crate::{rpc::client::ClientError, status::Status};
 
@@ -38,18 +38,20 @@ pub struct StatusArgs {
 pub fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
     converse(async {
         if args.watch {
-            watch(args).await;
-            return Ok(Exit::Done);
+            return Ok(watch(args).await);
         }
-        let status = ask(args).await?;
+        let Reached { value: status, note } = ask(args).await?;
+        if let Some(note) = note {
+            tell(&note);
+        }
         let text = if args.json { format!("{status:#}\n") } else { draw(status)? };
         Ok(conclude(&text))
     })
 }
 
-async fn ask(args: &StatusArgs) -> Result<Value, TalkError> {
+async fn ask(args: &StatusArgs) -> Result<Reached<Value>, TalkError> {
     // As it came: a newer supervisor's additions are in the JSON as well.
-    Ok(args.talk.connect().await?.call("Lifecycle.Status", json!({})).await?)
+    args.talk.ask(async |mut client| client.call("Lifecycle.Status", json!({})).await).await
 }
 
 fn draw(status: Value) -> Result<String, TalkError> {
@@ -71,16 +73,19 @@ fn terminal() -> (usize, bool) {
     (if columns == 0 { 80 } else { columns }, colour)
 }
 
-/// Goes on until it is interrupted or nobody reads it any more.
-async fn watch(args: &StatusArgs) {
+/// Goes on until it is interrupted or its output cannot be written any more.
+async fn watch(args: &StatusArgs) -> Exit {
     let in_place = io::stdout().is_terminal() && !args.json;
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let block = match ask(args).await {
-            Ok(status) if args.json => format!("{status}\n"),
-            Ok(status) => draw(status).unwrap_or_else(|e| format!("{e}\n")),
+            Ok(reached) if args.json => format!("{}\n", reached.value),
+            Ok(reached) => {
+                let note = reached.note.map(|n| format!("{n}\n")).unwrap_or_default();
+                note + &draw(reached.value).unwrap_or_else(|e| format!("{e}\n"))
+            }
             Err(e) if args.json => format!("{}\n", json!({ "error": e.to_string() })),
             Err(e) => format!("{e}\n"),
         };
@@ -91,8 +96,8 @@ async fn watch(args: &StatusArgs) {
         } else {
             format!("{block}\n")
         };
-        if print(&text).is_err() {
-            return;
+        if let Err(e) = print(&text) {
+            return unwritten(&e);
         }
     }
 }

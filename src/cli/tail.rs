@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::{
     exit::Exit,
     table::value_text,
-    talk::{TalkArgs, TalkError, complain, converse},
+    talk::{Reached, TalkArgs, TalkError, complain, converse, tell, unwritten},
 };
 use crate::rpc::client::{Client, ClientError, Notification};
 
@@ -41,8 +41,8 @@ pub struct TailArgs {
 
 /// Why a conversation ended.
 enum Ended {
-    /// Nobody reads our output any more.
-    Unread,
+    /// Our output cannot be written any more.
+    Unwritten(io::Error),
     /// The supervisor went, or no longer leads.
     Lost(String),
 }
@@ -56,11 +56,14 @@ pub fn run(args: &TailArgs) -> anyhow::Result<Exit> {
 }
 
 async fn follow(args: &TailArgs) -> Result<Exit, TalkError> {
-    let mut client = subscribe(args).await?;
+    let Reached { value: mut client, note } = subscribe(args).await?;
+    if let Some(note) = note {
+        tell(&note);
+    }
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
     loop {
         match copy(args, client, &mut out).await? {
-            Ended::Unread => return Ok(Exit::Done),
+            Ended::Unwritten(e) => return Ok(unwritten(&e)),
             Ended::Lost(why) => tell(&format!("{why}; looking for the leader")),
         }
         client = match reconnect(args).await {
@@ -74,18 +77,16 @@ async fn follow(args: &TailArgs) -> Result<Exit, TalkError> {
     }
 }
 
-fn tell(text: &str) {
-    let _ = writeln!(io::stderr(), "sensor-poll: {text}");
-}
-
-async fn subscribe(args: &TailArgs) -> Result<Client, TalkError> {
-    let mut client = args.talk.connect().await?;
-    let _: Value = client.call("Event.Subscribe", json!({})).await?;
-    if !args.events {
-        let params = args.station.as_ref().map_or_else(|| json!({}), |station| json!({ "station": station }));
-        let _: Value = client.call("Reading.Subscribe", params).await?;
-    }
-    Ok(client)
+async fn subscribe(args: &TailArgs) -> Result<Reached<Client>, TalkError> {
+    let subscribe = async |mut client: Client| {
+        let _: Value = client.call("Event.Subscribe", json!({})).await?;
+        if !args.events {
+            let params = args.station.as_ref().map_or_else(|| json!({}), |station| json!({ "station": station }));
+            let _: Value = client.call("Reading.Subscribe", params).await?;
+        }
+        Ok(client)
+    };
+    args.talk.ask(subscribe).await
 }
 
 async fn reconnect(args: &TailArgs) -> Result<Client, TalkError> {
@@ -93,7 +94,7 @@ async fn reconnect(args: &TailArgs) -> Result<Client, TalkError> {
     loop {
         match subscribe(args).await {
             Err(e) if e.may_pass() && Instant::now() < until => sleep(RETRY).await,
-            done => return done,
+            done => return done.map(|reached| reached.value),
         }
     }
 }
@@ -109,7 +110,7 @@ async fn copy(args: &TailArgs, mut client: Client, out: &mut BufWriter<StdoutLoc
                 due = None;
                 match out.flush() {
                     Ok(()) => continue,
-                    Err(_) => return Ok(Ended::Unread),
+                    Err(e) => return Ok(Ended::Unwritten(e)),
                 }
             }
             next = client.notification() => next,
@@ -117,16 +118,15 @@ async fn copy(args: &TailArgs, mut client: Client, out: &mut BufWriter<StdoutLoc
         let notification = match next {
             Ok(notification) => notification,
             Err(e @ (ClientError::Closed { .. } | ClientError::Io { .. })) => {
-                let _ = out.flush();
-                return Ok(Ended::Lost(e.to_string()));
+                return Ok(lost(out, e.to_string()));
             }
             Err(other) => return Err(other.into()),
         };
         match notification.method.as_str() {
             "Reading" | "Event" => {
                 due.get_or_insert_with(|| Instant::now() + FLUSH);
-                if write_record(args, &notification, out).is_err() {
-                    return Ok(Ended::Unread);
+                if let Err(e) = write_record(args, &notification, out) {
+                    return Ok(Ended::Unwritten(e));
                 }
             }
             "Subscription.Lost" => {
@@ -134,12 +134,16 @@ async fn copy(args: &TailArgs, mut client: Client, out: &mut BufWriter<StdoutLoc
                 tell(&format!("this reader is too slow: {lost} records went by unseen (they are in the journal)"));
             }
             "Subscription.Ended" => {
-                let _ = out.flush();
-                return Ok(Ended::Lost(member(&notification.params, "why")));
+                return Ok(lost(out, member(&notification.params, "why")));
             }
             _ => {}
         }
     }
+}
+
+/// The supervisor went; what it sent before is written out.
+fn lost(out: &mut impl Write, why: String) -> Ended {
+    out.flush().map_or_else(Ended::Unwritten, |()| Ended::Lost(why))
 }
 
 fn member(params: &RawValue, key: &str) -> String {

@@ -1,6 +1,8 @@
 //! What the commands share that talk to a supervisor: which socket, with what patience, and what an error means to a
 //! script.
 
+mod reach;
+
 use std::{
     future::Future,
     io::{self, Write},
@@ -10,12 +12,9 @@ use std::{
 
 use clap::Args;
 
+pub use self::reach::Reached;
 use super::exit::Exit;
-use crate::rpc::{
-    api::Refusal,
-    client::{Client, ClientError},
-    message::code,
-};
+use crate::rpc::{api::Refusal, client::ClientError, message::code};
 
 /// Which supervisor to talk to.
 #[derive(Debug, Clone, Args)]
@@ -23,7 +22,7 @@ pub struct TalkArgs {
     /// The folder of the supervisors' sockets [default: $RUNTIME_DIRECTORY, else /run/sensor-poll]
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
-    /// Talk to this instance [default: the leader, else any]
+    /// Talk to this instance [default: the leader; what only looks asks the others when it does not answer]
     #[arg(long, value_name = "ID")]
     pub instance: Option<String>,
     /// Seconds to wait for each answer
@@ -52,6 +51,19 @@ pub enum TalkError {
         /// File names in it.
         tried: Vec<String>,
     },
+    /// No leader answers, and nobody else is told to do something in its place.
+    #[error("{why}; {}", reach::instead(answering))]
+    NoLeader {
+        /// Why not.
+        why: String,
+        /// Whether somebody is there to be the leader and is silent.
+        silent: bool,
+        /// The ids of instances that do answer.
+        answering: Vec<String>,
+    },
+    /// The leader went away before it answered, so what it did is not known.
+    #[error("{0}: the leader is leaving or has left; see sensor-poll status before {1} again")]
+    Left(String, &'static str),
     /// See there.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -63,6 +75,8 @@ impl TalkError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::NoSupervisor { .. } | Self::Client(ClientError::Nobody { .. }) => Exit::NoSupervisor,
+            Self::NoLeader { silent: false, .. } => Exit::Refused,
+            Self::NoLeader { silent: true, .. } | Self::Left(..) => Exit::Failed,
             Self::Client(ClientError::Answered(error)) => match error.code {
                 code::NOT_LEADER | code::DRAINING | code::BUSY | code::UNKNOWN | code::TOO_MANY | code::FORBIDDEN => {
                     Exit::Refused
@@ -79,18 +93,31 @@ impl TalkError {
         }
     }
 
+    /// With another word for what was to be done.
+    #[must_use]
+    pub fn doing(self, doing: &'static str) -> Self {
+        match self {
+            Self::Left(why, _) => Self::Left(why, doing),
+            other => other,
+        }
+    }
+
     /// True when another moment or another leader may give a better answer.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::NoSupervisor { .. } => true,
+            Self::NoSupervisor { .. } | Self::NoLeader { .. } | Self::Left(..) => true,
             Self::Client(ClientError::Answered(error)) => {
                 matches!(error.as_refusal(), Some(Refusal::NotLeader { .. } | Refusal::Draining))
             }
             Self::Client(ClientError::Nobody { .. } | ClientError::Closed { .. } | ClientError::Timeout { .. }) => true,
             // A process that dies takes the connections that waited to be accepted with it.
             Self::Client(ClientError::Io { source, .. }) => {
-                matches!(source.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+                matches!(
+                    source.kind(),
+                    // A stopped process takes no more connections than its queue holds.
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::WouldBlock
+                )
             }
             Self::Client(ClientError::Protocol { .. }) => false,
         }
@@ -114,23 +141,6 @@ impl TalkArgs {
     #[must_use]
     pub fn deadline(&self) -> Duration {
         Duration::from_secs_f64(self.timeout)
-    }
-
-    /// Connects to the instance that was named, else the leader, else any.
-    ///
-    /// # Errors
-    /// When nobody listens, or the socket may not be used.
-    pub async fn connect(&self) -> Result<Client, TalkError> {
-        let dir = self.dir();
-        let names = candidates(&dir, self.instance.as_deref());
-        for name in &names {
-            match Client::connect(&dir.join(name), self.deadline()).await {
-                Ok(client) => return Ok(client),
-                Err(ClientError::Nobody { .. }) => {}
-                Err(other) => return Err(other.into()),
-            }
-        }
-        Err(TalkError::NoSupervisor { dir, tried: names })
     }
 }
 
@@ -167,13 +177,23 @@ where
 
 /// Prints an error and its causes on stderr, in one line where it has one.
 pub fn complain(error: &TalkError) {
-    let mut text = format!("sensor-poll: {error}");
-    let mut cause = std::error::Error::source(error);
+    tell(&whole(error));
+}
+
+/// Prints a word of our own on stderr. Whether anybody hears it is no matter.
+pub fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "sensor-poll: {text}");
+}
+
+/// An error with its causes.
+fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
     while let Some(e) = cause {
         text.push_str(&format!(": {e}"));
         cause = e.source();
     }
-    let _ = writeln!(io::stderr(), "{text}");
+    text
 }
 
 /// Prints on stdout.
@@ -185,17 +205,21 @@ pub fn print(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
-/// Prints a command's result, and gives the exit code. A reader that went away has what it wanted.
+/// Prints a command's result, and gives the exit code.
 #[must_use]
 pub fn conclude(text: &str) -> Exit {
-    match print(text) {
-        Ok(()) => Exit::Done,
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
-        Err(e) => {
-            let _ = writeln!(io::stderr(), "sensor-poll: cannot write the result: {e}");
-            Exit::Failed
-        }
+    print(text).map_or_else(|e| unwritten(&e), |()| Exit::Done)
+}
+
+/// What becomes of a command whose output could not be written. A reader that went away has what it wanted; a full disk
+/// is a failure.
+#[must_use]
+pub fn unwritten(error: &io::Error) -> Exit {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Exit::Done;
     }
+    tell(&format!("cannot write the result: {error}"));
+    Exit::Failed
 }
 
 #[cfg(test)]
@@ -222,6 +246,8 @@ mod tests {
         assert_eq!(answered(Refusal::Busy { what: String::new() }.into()).exit(), Exit::Refused);
         assert_eq!(answered(Refusal::Failed { why: String::new() }.into()).exit(), Exit::Failed);
         assert_eq!(answered(RpcError::new(code::MANIFEST, "")).exit(), Exit::Manifest);
+        let no_leader = |silent| TalkError::NoLeader { why: String::new(), silent, answering: vec![] };
+        assert_eq!((no_leader(false).exit(), no_leader(true).exit()), (Exit::Refused, Exit::Failed));
         assert_eq!(TalkError::Client(ClientError::Closed { peer: String::new() }).exit(), Exit::Failed);
     }
 }

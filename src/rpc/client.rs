@@ -200,7 +200,7 @@ impl Client {
         match self.stream.write_all(&frame).await {
             Ok(()) => Ok(()),
             // What the server said before it closed is worth more than the error of this write.
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
             Err(source) => Err(ClientError::Io { operation: "write to", peer: self.peer.clone(), source }),
         }
     }

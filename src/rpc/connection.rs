@@ -166,10 +166,13 @@ impl Connection {
         let began = Instant::now();
         let mut quiet = began + QUIET;
         let mut open = true;
+        // A peer that was between two calls is told as well: its next one comes to a closed connection.
+        let mut told = !self.work.is_empty() || !self.streams.is_empty();
         loop {
             loop {
                 match self.frames.next_frame() {
                     Ok(Some(frame)) => {
+                        told = true;
                         if let Some(frame) = refuse_all(&frame) {
                             self.out.send(frame).await?;
                         }
@@ -189,7 +192,10 @@ impl Connection {
                     Ok(0) | Err(_) => open = false,
                     Ok(_) => quiet = (Instant::now() + QUIET).min(began + GRACE),
                 },
-                () = sleep_until(quiet), if idle => return Ok(()),
+                () = sleep_until(quiet), if idle => {
+                    let word = Answer { id: Id::NULL, outcome: Err(Refusal::Draining.into()) };
+                    return if told { Ok(()) } else { self.out.send(word.into_frame()).await };
+                }
             }
         }
     }

@@ -183,6 +183,38 @@ fn no_process_outlives_a_demo_that_is_killed() {
     until("the pair is gone", || processes_with(temp.path().to_str().unwrap()).is_empty().then_some(()));
 }
 
+#[test]
+fn the_folder_of_a_demo_that_was_killed_goes_with_the_next_one() {
+    let temp = tempfile::Builder::new().prefix("d").tempdir_in("/tmp").unwrap();
+    let (mut killed, mut out) = Process::start(&["demo"], temp.path());
+    wait_for_line(&mut out, "first reading journalled");
+    let (mut living, mut out) = Process::start(&["demo"], temp.path());
+    wait_for_line(&mut out, "first reading journalled");
+    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 2, "that of a demo that runs stays");
+    killed.signal(Signal::KILL);
+    killed.wait();
+    let mut text = String::new();
+    let (mut next, mut next_out) = Process::start(&["demo", "--for", "1s"], temp.path());
+    next_out.read_to_string(&mut text).unwrap();
+    assert_eq!(next.wait().code(), Some(0), "{text}");
+    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1, "{text}");
+    living.signal(Signal::INT);
+    assert_eq!(living.wait().code(), Some(0));
+    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_demo_on_a_full_disk_fails_and_says_so_and_leaves_nothing() {
+    let temp = tempfile::Builder::new().prefix("d").tempdir_in("/tmp").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sensor-poll"));
+    command.arg("demo").env("TMPDIR", temp.path()).stdout(fs::File::options().write(true).open("/dev/full").unwrap());
+    let output = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("cannot write the result"), "{text}");
+    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0);
+}
+
 fn wait_for_line(out: &mut impl BufRead, start: &str) {
     let mut line = String::new();
     while !line.starts_with(start) {

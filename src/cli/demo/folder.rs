@@ -8,6 +8,7 @@ use std::{
     process,
 };
 
+use super::leftovers::{self, Claim};
 use crate::{clock::Boot, sim::plant::Dice};
 
 /// A path of a Unix socket has 107 bytes at most, and the longest below the folder is `run/workers/KEY.sock`.
@@ -35,6 +36,8 @@ pub enum FolderError {
 pub struct Folder {
     path: PathBuf,
     keep: bool,
+    /// Says whose it is for as long as this process lives; one that is to be kept is nobody's.
+    _claim: Option<Claim>,
 }
 
 impl Folder {
@@ -47,7 +50,7 @@ impl Folder {
         loop {
             // The name need not be a secret: making a folder fails on whatever is there already, links included. It is
             // short so that a command with a path in it fits a line of 80 columns.
-            let path = parent.join(format!("sensor-poll-{:06x}", dice.next_u64() & 0xff_ffff));
+            let path = parent.join(format!("{}{:06x}", leftovers::PREFIX, dice.next_u64() & 0xff_ffff));
             if path.as_os_str().len() > MAX_PATH {
                 return Err(FolderError::TooLong(path));
             }
@@ -56,7 +59,8 @@ impl Folder {
                 Err(FolderError::Make { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             }
-            let folder = Self { path, keep };
+            let claim = if keep { None } else { leftovers::claim(&path) };
+            let folder = Self { path, keep, _claim: claim };
             private(&folder.state())?;
             private(&folder.run())?;
             return Ok(folder);

@@ -68,6 +68,8 @@ pub struct Session<'a, S> {
     news: VecDeque<String>,
     leader: Option<usize>,
     looks: u64,
+    /// Why stdout could not be written.
+    unwritten: Option<io::Error>,
 }
 
 impl<'a, S: DemoSource> Session<'a, S> {
@@ -75,7 +77,7 @@ impl<'a, S: DemoSource> Session<'a, S> {
     #[must_use]
     pub fn new(began: Instant, folder: &'a Folder, pair: Pair, observer: Observer<'a, S>, screen: Screen) -> Self {
         let (changes, news) = (Changes::default(), VecDeque::new());
-        Self { began, folder, pair, observer, screen, changes, news, leader: None, looks: 0 }
+        Self { began, folder, pair, observer, screen, changes, news, leader: None, looks: 0, unwritten: None }
     }
 
     /// Runs until it is to end.
@@ -112,7 +114,8 @@ impl<'a, S: DemoSource> Session<'a, S> {
                     for id in self.pair.start_due(self.folder, &how)? {
                         self.tell(format!("{id} was started again"));
                     }
-                    if self.look().await.is_err() {
+                    if let Err(e) = self.look().await {
+                        self.unwritten = Some(e);
                         return Ok(());
                     }
                 }
@@ -193,7 +196,10 @@ impl<'a, S: DemoSource> Session<'a, S> {
     }
 
     /// Drains the pair and says what there was.
-    pub async fn end(&mut self, keep: bool) {
+    ///
+    /// # Errors
+    /// When that cannot be written, or what was shown before could not.
+    pub async fn end(&mut self, keep: bool) -> io::Result<()> {
         self.screen.restore();
         let began = Instant::now();
         let clean = {
@@ -215,8 +221,8 @@ impl<'a, S: DemoSource> Session<'a, S> {
             lines.push(format!("kept {}", self.folder.path().display()));
             lines.push(format!("try: sensor-poll journal verify --state-dir {}", self.folder.state().display()));
         }
-        // Nobody may be listening any more.
-        let _ = self.screen.line(&lines.join("\n"));
+        let told = self.screen.line(&lines.join("\n"));
+        self.unwritten.take().map_or(told, Err)
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use clap::Parser;
 use sensor_poll::{
-    cli::{drain::DrainArgs, exit::Exit, reload::ReloadArgs, status::StatusArgs, tail::TailArgs},
+    cli::{drain::DrainArgs, exit::Exit, reload::ReloadArgs, restart::RestartArgs, status::StatusArgs, tail::TailArgs},
     rpc::{
         api::{Hub, ManifestFault},
         server::Limits,
@@ -29,17 +29,23 @@ enum Commands {
     Tail(TailArgs),
     Drain(DrainArgs),
     Reload(ReloadArgs),
+    Restart(RestartArgs),
 }
 
 /// In the child: runs the command of `RPC_TEST_COMMAND` and ends with its exit code.
 pub fn run_in_child() {
     let words = std::env::var("RPC_TEST_COMMAND").unwrap();
     println!();
+    if let Ok(path) = std::env::var("RPC_TEST_STDOUT") {
+        let other = std::fs::File::options().write(true).open(path).unwrap();
+        nix::unistd::dup2_stdout(other).unwrap();
+    }
     let exit = match Commands::parse_from(words.split('\n')) {
         Commands::Status(args) => sensor_poll::cli::status::run(&args),
         Commands::Tail(args) => sensor_poll::cli::tail::run(&args),
         Commands::Drain(args) => sensor_poll::cli::drain::run(&args),
         Commands::Reload(args) => sensor_poll::cli::reload::run(&args),
+        Commands::Restart(args) => sensor_poll::cli::restart::run(&args),
     };
     std::process::exit(exit.unwrap() as i32);
 }
@@ -128,6 +134,114 @@ async fn a_drain_is_asked_for_once() {
     let (code, out, err) = run(served.dir.path(), &["drain"]).await;
     assert_eq!((code, out.as_str()), (0, "instance a is draining\n"), "{err}");
     assert_eq!(served.fake.drains.load(Ordering::SeqCst), 1);
+}
+
+/// Runs a command with stdout on a full disk.
+async fn run_on_full_disk(dir: &Path, words: &[&str]) -> (i32, String) {
+    let mut command = command(dir, words);
+    // The harness writes to stdout before the command does, and it would be the one to fail: the part gets the disk.
+    command.env("RPC_TEST_STDOUT", "/dev/full");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_a_failure_and_no_closed_pipe() {
+    let served = Served::leader().await;
+    let publishing = served.fake.hub.clone();
+    let publisher = tokio::spawn(async move {
+        loop {
+            publish(&publishing, &[line("event", "pump", 1)]);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    for words in [
+        &["status"][..],
+        &["status", "--json"],
+        &["status", "--watch"],
+        &["status", "--watch", "--json"],
+        &["drain"],
+        &["reload"],
+        &["restart", "modbus"],
+        &["tail"],
+        &["tail", "--json"],
+    ] {
+        let (code, err) = run_on_full_disk(served.dir.path(), words).await;
+        assert_eq!(code, 1, "{words:?}: {err}");
+        assert!(err.contains("cannot write the result: No space left"), "{words:?}: {err}");
+    }
+    publisher.abort();
+}
+
+/// A leader that is stopped: its sockets take connections and nobody answers.
+fn silent(dir: &Path, names: &[&str]) -> Vec<std::os::unix::net::UnixListener> {
+    names.iter().map(|name| std::os::unix::net::UnixListener::bind(dir.join(name)).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_silent_hides_no_other_instance() {
+    let dir = tempfile::tempdir().unwrap();
+    let _stopped = silent(dir.path(), &["control.sock", "a.sock"]);
+    let follower = Arc::new(Fake { follows: Some("a".into()), ..Fake::default() });
+    let _server = serve_at(&dir.path().join("b.sock"), Arc::clone(&follower), Limits::default()).await;
+    let began = tokio::time::Instant::now();
+    let (code, out, err) = run(dir.path(), &["status", "--json"]).await;
+    assert_eq!(code, 0, "{err}");
+    super::schema::check_as("Status", &serde_json::from_str::<Value>(&out).unwrap());
+    assert!(err.contains("leader's socket does not answer") && err.contains("what instance b says"), "{err}");
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+
+    for words in [&["drain"][..], &["reload"], &["restart", "modbus"]] {
+        let (code, _, err) = run(dir.path(), &[words, &["--timeout", "0.5"]].concat()).await;
+        assert_eq!(code, Exit::Failed as i32, "{err}");
+        assert!(err.contains("does not answer") && err.contains("instance b answers: say --instance b"), "{err}");
+    }
+    assert_eq!(follower.drains.load(Ordering::SeqCst), 0);
+    let (code, _, err) = run(dir.path(), &["tail", "--timeout", "0.5"]).await;
+    assert_eq!(code, Exit::Failed as i32, "{err}");
+    assert_eq!(run(dir.path(), &["drain", "--instance", "b"]).await.0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_leader_nobody_else_is_drained_unless_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let follower = Arc::new(Fake { follows: Some("a".into()), ..Fake::default() });
+    let _server = serve_at(&dir.path().join("b.sock"), Arc::clone(&follower), Limits::default()).await;
+    let (code, _, err) = run(dir.path(), &["drain"]).await;
+    assert_eq!(code, Exit::Refused as i32, "{err}");
+    assert!(err.contains("nobody leads; instance b answers"), "{err}");
+    assert_eq!(follower.drains.load(Ordering::SeqCst), 0);
+    let (code, _, err) = run(dir.path(), &["status"]).await;
+    assert_eq!((code, err.as_str()), (0, ""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_goes_away_during_a_call_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = tokio::net::UnixListener::bind(dir.path().join("control.sock")).unwrap();
+    // Answers the first call of each connection and is gone at the second.
+    let dying = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = tokio::io::BufReader::new(stream);
+            let mut call = String::new();
+            tokio::io::AsyncBufReadExt::read_line(&mut stream, &mut call).await.unwrap();
+            if call.contains("Lease.Status") {
+                let answer = b"{\"jsonrpc\":\"2.0\",\"result\":{},\"id\":1}\n";
+                tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await.unwrap();
+                tokio::io::AsyncBufReadExt::read_line(&mut stream, &mut call).await.unwrap();
+            }
+        }
+    });
+    let _server = serve_at(&dir.path().join("b.sock"), Arc::default(), Limits::default()).await;
+    let (code, _, err) = run(dir.path(), &["drain"]).await;
+    assert_eq!(code, Exit::Failed as i32, "{err}");
+    let word = "the leader is leaving or has left; see sensor-poll status before draining again";
+    assert!(err.contains(word), "{err}");
+    let (code, _, err) = run(dir.path(), &["status"]).await;
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("the leader went away") && err.contains("what instance b says"), "{err}");
+    dying.abort();
 }
 
 /// Waits until `tail` has both of its subscriptions; told at once when it has ended instead.

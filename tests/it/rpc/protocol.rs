@@ -209,6 +209,8 @@ async fn a_call_that_comes_while_the_server_drains_is_refused_and_not_cut_off() 
     let served = Served::leader().await;
     let mut between = served.peer().await;
     between.call("Lifecycle.Status", json!({})).await;
+    let mut late = Client::connect(&served.path, PATIENCE).await.unwrap();
+    late.call::<Value>("Lifecycle.Status", json!({})).await.unwrap();
     let mut busy = served.peer().await;
     busy.send("{\"jsonrpc\":\"2.0\",\"method\":\"Worker.Restart\",\"params\":{\"key\":\"slow\"},\"id\":1}\n").await;
     until("the call is in flight", || served.fake.restarts.load(Ordering::SeqCst) == 1).await;
@@ -232,6 +234,10 @@ async fn a_call_that_comes_while_the_server_drains_is_refused_and_not_cut_off() 
     assert_eq!(busy.message().await.unwrap()["id"], 1);
     assert_eq!(busy.message().await, None);
     assert_eq!(drain.await.unwrap(), Drained::Clean);
+    match late.call::<Value>("Lifecycle.Drain", json!({})).await {
+        Err(ClientError::Answered(error)) => assert_eq!(error.code, code::DRAINING),
+        other => panic!("{other:?}"),
+    }
     assert_eq!(served.fake.drains.load(Ordering::SeqCst), 0);
 }
 
