@@ -202,7 +202,7 @@ impl World {
                 self.lock = None;
                 None
             }
-            Action::Follow(_) | Action::Report(_) => None,
+            Action::Follow(_) | Action::Report(_) | Action::ReportUnnamed(_) => None,
         }
     }
 
