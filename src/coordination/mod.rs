@@ -3,6 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`file`](mod@file) | [`FileLock`]: a lock on a file, released by the kernel when its holder dies |
+//! | [`holder`](mod@holder) | which process holds a lock, for people |
 //! | [`process`] | a process by pid and start time, and how to end it without hitting another one |
 //! | [`owner`] | whose a lock is, so that a holder that hangs can be ended |
 //! | [`registry`] | the instances on this device |
@@ -16,12 +17,14 @@ use std::{
 };
 
 pub mod file;
+pub mod holder;
 pub mod identity;
 pub mod owner;
 pub mod process;
 pub mod registry;
 
 pub use file::{FileGuard, FileLock, LockError};
+pub use holder::holder;
 pub use identity::{Identity, IdentityError};
 pub use owner::{OwnerError, end_owner, write_owner};
 pub use process::{Ended, Process};

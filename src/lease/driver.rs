@@ -15,6 +15,7 @@ use tokio::{
 
 use super::{
     Fence, LeaseEvent, LeaseView,
+    admission::admitted,
     epoch::EpochStore,
     lock::LeaderLock,
     record::{INSTANCE_WIDTH, TTL_MAX, TTL_MIN},
@@ -22,7 +23,7 @@ use super::{
     thread::{Message, Parts, Renewer},
     view::Outlet,
 };
-use crate::coordination::{FileLock, LockError, Process};
+use crate::coordination::{FileLock, LockError, Process, holder};
 
 /// Messages to the lease's thread that may wait.
 const MESSAGES: usize = 32;
@@ -97,6 +98,17 @@ pub enum LeaseError {
         /// Its lock file.
         path: PathBuf,
     },
+    /// The state folder is another pair's: who leads with it does not hold the lock of our run folder.
+    #[error(
+        "another pair leads with the state folder {}{}; give each pair its own --state-dir, or both instances the same \
+         --run-dir", state_dir.display(), holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
+    AnotherPair {
+        /// The state folder.
+        state_dir: PathBuf,
+        /// Who leads with it, where the kernel says so.
+        holder: Option<u32>,
+    },
     /// `/proc` does not say when this process started.
     #[error("cannot tell who this process is")]
     Process(#[source] io::Error),
@@ -124,8 +136,11 @@ pub struct Lease {
 impl Lease {
     /// Takes part in the lease: leads if nobody does, stands by otherwise. Events tell which.
     ///
+    /// Blocks for some seconds, at most, when it is not clear whom the folders belong to.
+    ///
     /// # Errors
-    /// When the folders or lock files cannot be used, or an instance of this id runs already.
+    /// When the folders or lock files cannot be used, an instance of this id runs already, or another pair leads with
+    /// this state folder.
     pub fn start(options: LeaseOptions) -> Result<(Self, mpsc::Receiver<LeaseEvent>), LeaseError> {
         let store = Box::new(FileStore::new(options.run_dir.join("lease")));
         Self::start_with(options, store)
@@ -133,7 +148,7 @@ impl Lease {
 
     pub(super) fn start_with(
         options: LeaseOptions,
-        store: Box<dyn Store>,
+        mut store: Box<dyn Store>,
     ) -> Result<(Self, mpsc::Receiver<LeaseEvent>), LeaseError> {
         let LeaseOptions { run_dir, state_dir, instance, ttl, build, epoch_floor } = options;
         if !valid_instance(&instance) {
@@ -152,9 +167,13 @@ impl Lease {
             LockError::Busy { path, .. } => LeaseError::AlreadyRunning { instance: instance.clone(), path },
             other => LeaseError::Lock(other),
         })?;
-        let lease = FileLock::new(run_dir.join("lease.lock"));
+        let lease = FileLock::new(run_dir.join("lease.lock")).making_folder();
         // Only to find out now, and not in the thread, that the file cannot be used.
         lease.probe().map_err(LeaseError::Lock)?;
+        let lock = LeaderLock::new(lease, FileLock::on_folder(&state_dir));
+        if !admitted(&lock, store.as_mut(), ttl) {
+            return Err(LeaseError::AnotherPair { holder: holder(&state_dir), state_dir });
+        }
 
         let (outlet, events) = Outlet::new(EVENTS);
         let outlet = Arc::new(outlet);
@@ -166,7 +185,7 @@ impl Lease {
             build,
             process,
             own,
-            lock: LeaderLock::new(lease, FileLock::on_folder(&state_dir)),
+            lock,
             store,
             epochs: EpochStore::new(&state_dir),
             floor: epoch_floor,

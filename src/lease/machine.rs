@@ -223,8 +223,11 @@ pub enum Action {
     Fence(String),
     /// Tell whom we follow.
     Follow(Option<Record>),
-    /// Tell that somebody holds the lock who cannot be fenced.
+    /// Tell why this instance can neither follow nor lead.
     Report(String),
+    /// The same, when the lock is held and the record does not say by whom; what it says instead. Who it is can be told
+    /// from the lock, perhaps.
+    ReportUnnamed(String),
     /// Close the fence, mark the record as released, give the lock up.
     HandOver(String),
     /// Stop waiting for the lock.
@@ -317,7 +320,7 @@ fn following(mut f: Following, event: Event, now: Boot, rules: &Rules) -> (State
         }
         Event::LockFailed(why) => {
             f.lock_at = Some(now.plus(rules.ttl));
-            f.report(why)
+            f.report(format!("the lock that makes a leader cannot be had: {why}"))
         }
         Event::Release(_) => return (State::Released, Some(Action::Retire)),
         Event::Renewed { .. } | Event::LockLost(_) | Event::Rejoin => None,
@@ -354,9 +357,7 @@ impl Following {
         self.look_at = now.plus(rules.look_every());
         let since = *self.trouble_since.get_or_insert(now);
         if self.lock_at.is_none() && now.since(since) >= rules.ttl {
-            return self.report(format!(
-                "the lock is held and nobody can tell by whom: {what}; `fuser -v` on lease.lock shows the process"
-            ));
+            return self.once(Action::ReportUnnamed(what.to_owned()));
         }
         self.follow(None, false)
     }
@@ -374,7 +375,7 @@ impl Following {
                 self.look_at = now.plus(rules.retry_every());
                 None
             }
-            Ended::Denied(why) => self.report(format!("the leader hangs and {why}")),
+            Ended::Denied(why) => self.report(format!("the leader hangs and may not be ended: {why}")),
             Ended::StillThere => {
                 self.killed = Some((process, hung));
                 self.report(format!("the leader (pid {}) hangs in the kernel and was killed in vain", process.pid))
@@ -391,9 +392,13 @@ impl Following {
         Some(Action::Follow(record))
     }
 
-    /// Tells once, until a leader is seen again.
     fn report(&mut self, why: String) -> Option<Action> {
-        (!std::mem::replace(&mut self.reported, true)).then_some(Action::Report(why))
+        self.once(Action::Report(why))
+    }
+
+    /// Tells once, until a leader is seen again.
+    fn once(&mut self, report: Action) -> Option<Action> {
+        (!std::mem::replace(&mut self.reported, true)).then_some(report)
     }
 
     /// How we came by the lock, for people.

@@ -9,10 +9,12 @@
 //! | `machine` | what to do, pure |
 //! | `record`, `store` | the record as text, and as a file |
 //! | `lock` | the lock that makes a leader |
+//! | `admission` | whether an instance that starts belongs to this pair |
 //! | `epoch` | epochs over boots |
 //! | `fence` | [`Fence`], checked before each commit, write and message |
 //! | `driver`, `thread`, `view` | [`Lease`], the thread behind it, what it tells |
 
+mod admission;
 mod driver;
 mod epoch;
 #[cfg(test)]
@@ -20,6 +22,8 @@ mod explore;
 mod fence;
 mod lock;
 mod machine;
+#[cfg(test)]
+mod machine_tests;
 mod record;
 mod store;
 #[cfg(test)]

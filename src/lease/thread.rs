@@ -30,12 +30,10 @@ use super::{
 };
 use crate::{
     clock::{Boot, Wall, boot_id},
-    coordination::{CoordinationLock, Ended, FileGuard, Process},
+    coordination::{Ended, FileGuard, Process},
     status::Role,
 };
 
-/// Each so many renewals, whether lock file and record still lie at their paths.
-const CHECK_EVERY: u32 = 6;
 /// From an epoch that could not be reserved to the next try.
 const RESERVE_AGAIN: Duration = Duration::from_secs(60);
 /// How long to wait, at most, for the exit of a process that was killed.
@@ -85,7 +83,6 @@ pub(super) struct Renewer {
     waiting: Option<Arc<Waiting>>,
     /// The highest epoch that we met.
     seen: u64,
-    until_check: u32,
     reserve: Reserve,
 }
 
@@ -94,6 +91,8 @@ pub(super) struct Renewer {
 struct Waiting {
     /// Nobody wants the lock any more.
     unwanted: AtomicBool,
+    /// `lease.lock` is ours; only the state folder is still another's.
+    has_lease: AtomicBool,
     /// It is ours, and the message that says so is on its way.
     got: AtomicBool,
 }
@@ -127,7 +126,6 @@ impl Renewer {
             held: None,
             waiting: None,
             seen: 0,
-            until_check: CHECK_EVERY,
             reserve: Reserve::default(),
             parts,
         }
@@ -217,9 +215,10 @@ impl Renewer {
             }
             Action::Fence(why) => self.fence(why),
             Action::Follow(record) => self.follow(record.as_ref()),
-            Action::Report(why) => {
-                self.parts.outlet.change(|v| v.trouble = Some(why.clone()));
-                self.tell(LeaseEvent::CannotFence { why })
+            Action::Report(why) => self.report(why),
+            Action::ReportUnnamed(what) => {
+                let has_lease = self.waiting.as_ref().is_some_and(|w| w.has_lease.load(Ordering::Acquire));
+                self.report(format!("{}, and {what}", self.parts.lock.obstacle(has_lease)))
             }
             Action::HandOver(why) => self.hand_over(why),
             Action::Retire => {
@@ -236,6 +235,11 @@ impl Renewer {
         }
     }
 
+    fn report(&self, why: String) -> Option<Event> {
+        self.parts.outlet.change(|v| v.trouble = Some(why.clone()));
+        self.tell(LeaseEvent::CannotFence { why })
+    }
+
     fn tell(&self, event: LeaseEvent) -> Option<Event> {
         self.parts.outlet.tell(event);
         None
@@ -245,7 +249,7 @@ impl Renewer {
         let waiting = Arc::new(Waiting::default());
         let (lock, messages, shared) = (self.parts.lock.clone(), self.parts.messages.clone(), Arc::clone(&waiting));
         let wait = move || {
-            let message = match lock.acquire() {
+            let message = match lock.acquire_noting(&shared.has_lease) {
                 Ok(guard) => {
                     shared.got.store(true, Ordering::Release);
                     Message::Locked(guard)
@@ -312,13 +316,10 @@ impl Renewer {
     }
 
     fn renew(&mut self, epoch: u64) -> Event {
-        self.until_check = self.until_check.saturating_sub(1);
-        if self.until_check == 0 {
-            self.until_check = CHECK_EVERY;
-            self.parts.store.check();
-            if let Some(Err(why)) = self.held.as_mut().map(|held| held.mend(&self.parts.lock)) {
-                return Event::LockLost(why);
-            }
+        // Each time, so that a record that was removed is there again before a follower wonders who leads.
+        self.parts.store.check();
+        if let Some(Err(why)) = self.held.as_mut().map(|held| held.mend(&self.parts.lock)) {
+            return Event::LockLost(why);
         }
         if self.record.epoch != epoch {
             self.record.epoch = epoch;

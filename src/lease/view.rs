@@ -27,7 +27,8 @@ pub enum LeaseEvent {
         /// For whom; `None` when the record does not say.
         leader: Option<LeaderView>,
     },
-    /// Somebody holds the lock, does not renew, and cannot be ended. This instance stays follower.
+    /// This instance stays follower and nobody is seen to lead: a leader that hangs cannot be ended, somebody holds the
+    /// lock whom the record does not name, or the lock cannot be had. The reason is a whole sentence.
     CannotFence {
         /// Why.
         why: String,
@@ -90,7 +91,7 @@ pub struct LeaseView {
     pub fencings: u64,
     /// How often it ended a leader that hung.
     pub kills: u64,
-    /// What a person should know: the leader cannot be fenced, the lease is lost.
+    /// What a person should know: why nobody is seen to lead, or how the lease was lost.
     pub trouble: Option<String>,
     /// Events that nobody took in time.
     pub events_dropped: u64,

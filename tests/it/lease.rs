@@ -27,6 +27,8 @@ use tempfile::TempDir;
 
 const MODE: &str = "SENSOR_POLL_LEASE_MODE";
 const DIR: &str = "SENSOR_POLL_LEASE_DIR";
+/// The run folder's name, when it is not `run`.
+const RUN: &str = "SENSOR_POLL_LEASE_RUN";
 const INSTANCE: &str = "SENSOR_POLL_LEASE_INSTANCE";
 const TTL_MS: &str = "SENSOR_POLL_LEASE_TTL_MS";
 /// How long anything may take on a machine that is busy.
@@ -48,7 +50,7 @@ fn lease_child() {
 
 fn options(dir: &Path) -> LeaseOptions {
     LeaseOptions {
-        run_dir: dir.join("run"),
+        run_dir: dir.join(std::env::var(RUN).unwrap_or_else(|_| "run".to_owned())),
         state_dir: dir.join("state"),
         instance: std::env::var(INSTANCE).unwrap(),
         ttl: Duration::from_millis(std::env::var(TTL_MS).unwrap().parse().unwrap()),
@@ -65,7 +67,14 @@ fn say(line: &str) {
 }
 
 async fn child_runs(dir: &Path) {
-    let (lease, mut events) = Lease::start(options(dir)).unwrap();
+    let (lease, mut events) = match Lease::start(options(dir)) {
+        Ok(started) => started,
+        Err(e) => {
+            // A refusal is something that tests ask for: a line, and no panic with a trace in the output of them all.
+            say(&format!("refused {e}"));
+            std::process::exit(1);
+        }
+    };
     let fence = lease.fence();
     let mut log = fs::OpenOptions::new().create(true).append(true).open(dir.join("io.log")).unwrap();
     thread::spawn(move || {
@@ -312,7 +321,87 @@ fn a_child_of_the_leader_does_not_hold_the_lease() {
 fn a_second_process_of_one_id_is_refused() {
     let (dir, _a, _b) = pair(TTL);
     let mut again = Instance::start("run", dir.path(), "a", TTL);
-    assert!(!again.process.wait().unwrap().success());
+    assert!(again.wait_for("refused ").contains("instance a runs already"));
+    assert_eq!(again.process.wait().unwrap().code(), Some(1));
+}
+
+/// It could only ever wait, and would call a healthy leader hung.
+#[test]
+fn a_second_pair_with_the_same_state_folder_is_refused() {
+    let (dir, a, b) = pair(TTL);
+    // Both of it at once: each sees the other one at its lock file.
+    let mut others = ["y", "z"].map(|id| Instance::start_with("run", dir.path(), id, TTL, &[(RUN, "run2")]));
+    for other in &mut others {
+        let said = other.wait_for("");
+        assert!(said.starts_with("refused another pair leads with the state folder "), "{said}");
+        assert!(said.contains("/state") && said.contains("--state-dir") && said.contains("--run-dir"), "{said}");
+        if let Some((_, rest)) = said.split_once("(process ") {
+            assert!(rest.starts_with(&format!("{})", a.process.id())), "{said}");
+        }
+        assert_eq!(other.process.wait().unwrap().code(), Some(1));
+    }
+    a.signal(Signal::SIGKILL);
+    assert_eq!(b.promoted().0, 2, "the pair is none the worse for it");
+    // Nor is one that starts right when its leader dies taken for another pair's.
+    b.signal(Signal::SIGKILL);
+    let c = Instance::start("run", dir.path(), "c", TTL);
+    assert_eq!(c.promoted().0, 3);
+}
+
+/// Nobody hangs: it is the state folder that another process holds.
+#[test]
+fn a_follower_says_which_lock_is_held() {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in ["run", "state"] {
+        fs::create_dir(dir.path().join(folder)).unwrap();
+    }
+    let lease = fs::File::create(dir.path().join("run/lease.lock")).unwrap();
+    fs4::FileExt::lock(&lease).unwrap();
+    let state = fs::File::open(dir.path().join("state")).unwrap();
+    fs4::FileExt::lock(&state).unwrap();
+    let b = Instance::start("run", dir.path(), "b", TTL);
+    assert_eq!(b.wait_for("following"), "following nobody");
+    drop(lease);
+    let said = b.wait_for("cannot");
+    assert!(said.contains(" holds the state folder ") && said.contains("lease.lock is ours"), "{said}");
+    assert!(said.ends_with("and there is no record"), "{said}");
+    drop(state);
+    assert_eq!(b.promoted().0, 1);
+}
+
+/// The product itself: a supervisor with another state folder would begin a second journal.
+#[test]
+fn a_follower_with_another_state_folder_is_refused() {
+    let dir = tempfile::Builder::new().prefix("sp").tempdir_in("/tmp").unwrap();
+    let manifest = dir.path().join("plant.toml");
+    fs::write(
+        &manifest,
+        "format_version = \"1\"\n[facility]\nid = \"test\"\n[[connections]]\nid = \"c\"\nkind = \"modbus-tcp\"\n\
+         host = \"127.0.0.1\"\nport = 1\n[[stations]]\nid = \"s\"\nconnection_ref = \"c\"\nunit_id = 1\n\
+         [[stations.points]]\nname = \"v\"\naddress = \"hr:1\"\ndata_type = \"u16\"\n",
+    )
+    .unwrap();
+    let start = |id: &str, state: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sensor-poll"));
+        command.args(["run", "--http", "off", "--instance", id, "--manifest"]).arg(&manifest);
+        command.arg("--run-dir").arg(dir.path().join("run")).arg("--state-dir").arg(dir.path().join(state));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut a = start("a", "one");
+    wait_until("a is registered", || dir.path().join("run/registry.json").exists());
+    let refused = start("b", "two").wait_with_output().unwrap();
+    kill(Pid::from_raw(i32::try_from(a.id()).unwrap()), Signal::SIGTERM).unwrap();
+    let ended = a.wait().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("instance a (process ") && said.contains("/two; give both instances"), "{said}");
+    assert!(!dir.path().join("two/journal").exists(), "a second journal");
+    assert!(ended.success());
+    // The one that kept the other folder is gone.
+    let mut b = start("b", "two");
+    wait_until("b has its journal", || dir.path().join("two/journal").exists());
+    kill(Pid::from_raw(i32::try_from(b.id()).unwrap()), Signal::SIGTERM).unwrap();
+    assert!(b.wait().unwrap().success());
 }
 
 #[test]
@@ -325,8 +414,10 @@ fn a_removed_or_garbled_record_is_no_free_lease_and_is_made_anew() {
         wait_until("a writes it again", whole);
     }
     fs::remove_file(&record).unwrap();
+    let removed = Instant::now();
     wait_until("a makes it anew", whole);
-    assert!(b.lines.try_iter().all(|said| !said.starts_with("promoted")), "two leaders");
+    assert!(removed.elapsed() < TTL, "it took {:?}", removed.elapsed());
+    assert!(b.lines.try_iter().all(|said| !said.starts_with("promoted") && !said.starts_with("cannot")));
     a.signal(Signal::SIGKILL);
     assert_eq!(b.promoted().0, 2);
     assert_one_leader_at_every_moment(dir.path());
@@ -341,7 +432,6 @@ fn a_run_folder_that_was_cleaned_does_not_give_two_leaders() {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
     let c = Instance::start("run", dir.path(), "c", TTL);
-    assert!(c.wait_for("following").starts_with("following"));
     c.wait_for("following a");
     wait_until("the lock file is there again", || dir.path().join("run/lease.lock").exists());
     assert!(b.lines.try_iter().chain(c.lines.try_iter()).all(|said| !said.starts_with("promoted")), "two leaders");
@@ -381,7 +471,8 @@ fn a_record_of_another_boot_names_nobody() {
     fs4::FileExt::lock(&held).unwrap();
     let b = Instance::start("run", dir.path(), "b", TTL);
     assert_eq!(b.wait_for("following"), "following nobody");
-    assert!(b.wait_for("cannot").contains("another boot"));
+    let said = b.wait_for("cannot");
+    assert!(said.contains("lease.lock and does not lead, and the record is of another boot"), "{said}");
     assert!(bystander.try_wait().unwrap().is_none(), "a process was ended for a namesake of another boot");
     drop(held);
     let (epoch, _, why) = b.promoted();
