@@ -44,10 +44,17 @@ pub struct Reread {
     pub answers: Vec<Answer>,
 }
 
+#[derive(Debug)]
+struct Reading {
+    task: JoinHandle<Result<Loaded, LoadError>>,
+    stamp: Stamp,
+    answers: Vec<Answer>,
+}
+
 /// The reading under way, and who wants another one.
 #[derive(Debug, Default)]
 pub struct Reloads {
-    reading: Option<(JoinHandle<Result<Loaded, LoadError>>, Stamp, Vec<Answer>)>,
+    reading: Option<Reading>,
     /// `Some` when another reading is wanted.
     next: Option<Vec<Answer>>,
     path: PathBuf,
@@ -73,14 +80,14 @@ impl Reloads {
         }
         if let Some(answers) = self.next.take() {
             let (path, stamp) = (self.path.clone(), Stamp::of(&self.path));
-            self.reading = Some((spawn_blocking(move || config::reload(&path)), stamp, answers));
+            self.reading = Some(Reading { task: spawn_blocking(move || config::reload(&path)), stamp, answers });
         }
     }
 
     /// The next manifest that was read; waits without end when nobody asks. Safe to drop at its await point.
     pub async fn read(&mut self) -> Reread {
-        let Some((reading, ..)) = &mut self.reading else { return future::pending().await };
-        let outcome = match reading.await {
+        let Some(reading) = &mut self.reading else { return future::pending().await };
+        let outcome = match (&mut reading.task).await {
             Ok(Ok(loaded)) => Ok(loaded),
             Ok(Err(error)) => {
                 tracing::error!("the manifest is refused and the old one stays in force\n{error}");
@@ -90,7 +97,8 @@ impl Reloads {
                 Err(ReloadError::Refused(Refusal::Failed { why: format!("reading the manifest broke: {error}") }))
             }
         };
-        let (stamp, answers) = self.reading.take().map_or((Stamp(None), Vec::new()), |(_, s, a)| (s, a));
+        let (stamp, answers) = (reading.stamp, std::mem::take(&mut reading.answers));
+        self.reading = None;
         self.begin();
         Reread { stamp, outcome, answers }
     }

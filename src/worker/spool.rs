@@ -207,9 +207,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = write(dir.path(), "modbus.skid", 99, &bytes(&spool())).unwrap();
         assert_eq!(key_of(&path), Some("modbus.skid"));
-        assert_eq!(list(dir.path(), Some("modbus.skid")).unwrap(), [path.clone()]);
+        assert_eq!(list(dir.path(), Some("modbus.skid")).unwrap(), std::slice::from_ref(&path));
         assert_eq!(list(dir.path(), Some("modbus")).unwrap(), Vec::<PathBuf>::new());
-        assert_eq!(list(dir.path(), None).unwrap(), [path.clone()]);
+        assert_eq!(list(dir.path(), None).unwrap(), std::slice::from_ref(&path));
         assert_eq!(read(&path).unwrap(), spool());
     }
 
