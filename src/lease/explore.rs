@@ -425,7 +425,7 @@ fn no_interleaving_with_one_fault_gives_two_leaders() {
 
 /// For whoever changes the machine: `cargo test --release --lib lease::explore -- --ignored --nocapture`.
 #[test]
-#[ignore = "minutes, and gigabytes in a debug build"]
+#[ignore = "takes long, and gigabytes"]
 fn no_interleaving_with_two_faults_gives_two_leaders() {
     explore(2, FAR);
 }

@@ -147,6 +147,8 @@ pub struct Following {
     reported: bool,
     /// What was last told of the leader: `Some(None)` is "unknown".
     told: Option<Option<(Process, u64)>>,
+    /// The last leader that was seen.
+    met: Option<Process>,
     /// The leader that was killed, and for how long it had not renewed.
     killed: Option<(Process, Duration)>,
 }
@@ -250,6 +252,7 @@ impl State {
             trouble_since: None,
             reported: false,
             told: None,
+            met: None,
             killed: None,
         })
     }
@@ -389,6 +392,7 @@ impl Following {
             return None;
         }
         self.told = Some(leader);
+        self.met = leader.map(|(process, _)| process).or(self.met);
         Some(Action::Follow(record))
     }
 
@@ -404,9 +408,9 @@ impl Following {
     /// How we came by the lock, for people.
     fn how(&self, sight: &Sight) -> String {
         let Some(record) = sight.of_this_boot() else {
-            return match self.told {
-                Some(Some((leader, _))) => format!("the leader (pid {}) died and its record is gone", leader.pid),
-                Some(None) | None => "first to start".to_owned(),
+            return match self.met {
+                Some(leader) => format!("the leader (pid {}) died and its record is gone", leader.pid),
+                None => "first to start".to_owned(),
             };
         };
         let Record { instance, process, .. } = record;

@@ -47,3 +47,12 @@ fn a_lock_that_cannot_be_had_is_told_as_that() {
     let (_, action) = step(waits(), Event::LockFailed("no such folder".to_owned()), at(10), &RULES);
     assert_eq!(action, Some(Action::Report("the lock that makes a leader cannot be had: no such folder".to_owned())));
 }
+
+#[test]
+fn who_followed_a_leader_is_not_the_first_to_start_when_the_record_is_gone() {
+    let fresh = Sight::Fresh(super::record::Record { renewed: at(0), ..sample() });
+    let state = look(look(waits(), fresh, at(0)).0, Sight::Missing, at(300)).0;
+    let (state, _) = step(state, Event::Locked { sight: Sight::Missing, epoch: 8 }, at(400), &RULES);
+    let State::Taking { why, .. } = state else { panic!("{state:?}") };
+    assert!(why.ends_with("died and its record is gone"), "{why}");
+}
