@@ -51,33 +51,39 @@ fn files(dir: &Path, found: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// Every `crate::…` path in a text, with one level of a braced list behind it taken apart.
+/// Every `crate::…` path in a text, with braced lists taken apart.
 fn imports(text: &str) -> Vec<String> {
-    let code: String = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let code: String = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect::<Vec<_>>().join(" ");
     let mut all = Vec::new();
     for (at, _) in code.match_indices("crate::") {
-        let rest = &code[at + "crate::".len()..];
-        if let Some(list) = rest.strip_prefix('{') {
-            let mut depth = 0;
-            let mut item = String::new();
-            for c in list.chars() {
-                match c {
-                    '{' => depth += 1,
-                    '}' if depth == 0 => break,
-                    '}' => depth -= 1,
-                    ',' if depth == 0 => all.push(std::mem::take(&mut item)),
-                    _ => {}
-                }
-                if c != ',' || depth > 0 {
-                    item.push(c);
-                }
-            }
-            all.push(item);
-        } else {
-            all.push(rest.chars().take_while(|c| c.is_alphanumeric() || "_:".contains(*c)).collect());
+        expand("", &code[at + "crate::".len()..], &mut all);
+    }
+    all
+}
+
+/// Adds the paths at the start of a text, each with what stands before it; gives what follows them.
+fn expand<'t>(before: &str, text: &'t str, all: &mut Vec<String>) -> &'t str {
+    let text = text.trim_start();
+    let end = text.find(|c: char| !(c.is_alphanumeric() || "_:*".contains(c))).unwrap_or(text.len());
+    let path = format!("{before}{}", &text[..end]);
+    let Some(mut rest) = text[end..].strip_prefix('{') else {
+        all.push(path.trim_end_matches(':').to_owned());
+        return &text[end..];
+    };
+    loop {
+        rest = expand(&path, rest, all).trim_start();
+        match rest.strip_prefix(',') {
+            Some(more) if !more.trim_start().starts_with('}') => rest = more,
+            Some(more) => return more.trim_start().strip_prefix('}').unwrap_or(more),
+            None => return rest.strip_prefix('}').unwrap_or(rest),
         }
     }
-    all.into_iter().map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect()
+}
+
+#[test]
+fn lists_are_taken_apart() {
+    let text = "use crate::{\n  a::{b, c::{self, D}},\n  e,\n};\ncrate::f::g();";
+    assert_eq!(imports(text), ["a::b", "a::c::self", "a::c::D", "e", "f::g"]);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The few file operations that the journal writes with, behind a trait so that tests can make each of them fail.
 
 use std::{
-    fs::{File, Metadata, OpenOptions},
+    fs::{DirBuilder, File, Metadata, OpenOptions},
     io,
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -84,7 +84,8 @@ impl Disk for SystemDisk {
     }
 
     fn make_dir(&mut self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(path)
+        // As the other folders of the gateway: for its user and group.
+        DirBuilder::new().recursive(true).mode(0o750).create(path)
     }
 
     fn sync_dir(&mut self, path: &Path) -> io::Result<()> {

@@ -219,6 +219,9 @@ impl Supervisor {
             Some(LeaseEvent::Following { leader }) => {
                 let leader = leader.map(|l| format!("{} (pid {})", l.instance, l.pid));
                 tracing::info!(leader, "following");
+                if leader.is_some() {
+                    self.instance.set_lease_trouble(None);
+                }
                 self.notifier.tell(&Word::Status("following".to_owned()));
                 Next::Go
             }
@@ -227,8 +230,8 @@ impl Supervisor {
                 Next::Leave(Ended::Fenced(why))
             }
             Some(LeaseEvent::CannotFence { why }) => {
-                tracing::error!(why, "the leader hangs and cannot be ended; staying follower");
-                self.instance.notice(format!("the leader hangs and cannot be ended: {why}"));
+                tracing::error!(why, "nobody is seen to lead; staying follower");
+                self.instance.notice(format!("nobody is seen to lead: {why}"));
                 self.instance.set_lease_trouble(Some(why));
                 Next::Go
             }
