@@ -88,6 +88,8 @@ pub async fn run(args: Args) -> anyhow::Result<Exit> {
     // Whatever happened, nothing stays.
     let told = session.end(args.keep).await;
     plant.stop().await;
+    // Those of a demo that was killed just before this one began were still draining then.
+    leftovers::remove(&env::temp_dir());
     outcome?;
     Ok(told.map_or_else(|e| unwritten(&e), |()| Exit::Done))
 }

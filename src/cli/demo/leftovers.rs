@@ -41,7 +41,10 @@ pub fn remove(parent: &Path) {
     for entry in entries.flatten() {
         let named = entry.file_name().to_str().is_some_and(is_name);
         let path = entry.path();
-        if named && let Some(_locked) = abandoned(&path) {
+        if named
+            && let Some(_locked) = abandoned(&path)
+            && is_quiet(&path)
+        {
             // Nobody to tell: a demo works as well beside what could not be removed.
             let _ = clear(&path);
         }
@@ -72,6 +75,15 @@ fn abandoned(folder: &Path) -> Option<File> {
     let (pid, start) = text.trim_end().split_once(' ')?;
     let owner = Process { pid: pid.parse().ok()?, start: start.parse().ok()? };
     (!owner.is_alive()).then_some(file)
+}
+
+/// Whether the instances of a demo that was killed are gone: they drain first, and would make anew what is removed meanwhile.
+fn is_quiet(folder: &Path) -> bool {
+    super::pair::IDS.iter().all(|id| match File::open(folder.join("run").join(format!("{id}.lock"))) {
+        Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
+        // It never started, or has a folder that nobody can use.
+        Err(_) => true,
+    })
 }
 
 /// The owner's file goes last: when something else cannot be removed, a later demo tries again.
