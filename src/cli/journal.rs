@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::exit::Exit;
+use super::{exit::Exit, folders};
 use crate::journal::{self, JournalError};
 
 mod export;
@@ -23,7 +23,7 @@ pub struct JournalArgs {
     #[command(subcommand)]
     pub command: JournalCommand,
     /// The folder that holds the journal
-    #[arg(long, global = true, value_name = "DIR", env = "STATE_DIRECTORY", default_value = "/var/lib/sensor-poll")]
+    #[arg(long, global = true, value_name = "DIR", default_value_os_t = folders::state_dir())]
     pub state_dir: PathBuf,
 }
 

@@ -5,6 +5,7 @@ pub mod check;
 pub mod demo;
 pub mod drain;
 pub mod exit;
+pub mod folders;
 #[cfg(feature = "device")]
 pub mod journal;
 pub mod log;

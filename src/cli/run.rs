@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::{exit::Exit, log};
+use super::{exit::Exit, folders, log};
 use crate::{
     config,
     lifecycle::{listen::Addr, signals::Signals},
@@ -15,11 +15,6 @@ use crate::{
         run::{self, Ended, RunOptions},
     },
 };
-
-/// Where instances of one device meet when nothing else is said.
-pub const DEFAULT_RUN_DIR: &str = "/run/sensor-poll";
-/// Where the journal is when nothing else is said.
-pub const DEFAULT_STATE_DIR: &str = "/var/lib/sensor-poll";
 
 /// A supervisor's settings of the process; what it polls stands in the manifest.
 #[derive(Debug, Args)]
@@ -50,19 +45,6 @@ fn http(text: &str) -> Result<Http, String> {
     match text {
         "off" => Ok(Http::Off),
         _ => text.parse::<Addr>().map(Http::At).map_err(|e| e.to_string()),
-    }
-}
-
-/// The flag, the service manager's variable, the default. The variable is a list where a unit has more than one folder;
-/// the first is ours.
-fn folder(flag: Option<&PathBuf>, variable: &str, default: &str) -> PathBuf {
-    if let Some(given) = flag {
-        return given.clone();
-    }
-    let list = std::env::var(variable).unwrap_or_default();
-    match list.split(':').next() {
-        Some(first) if !first.is_empty() => first.into(),
-        _ => default.into(),
     }
 }
 
@@ -105,8 +87,8 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Exit> {
         manifest_path: args.manifest.clone(),
         manifest_stamp: stamp,
         instance: args.instance.clone(),
-        state_dir: folder(args.state_dir.as_ref(), "STATE_DIRECTORY", DEFAULT_STATE_DIR),
-        run_dir: folder(args.run_dir.as_ref(), "RUNTIME_DIRECTORY", DEFAULT_RUN_DIR),
+        state_dir: args.state_dir.clone().unwrap_or_else(folders::state_dir),
+        run_dir: args.run_dir.clone().unwrap_or_else(folders::run_dir),
         http: args.http.clone().unwrap_or(Http::Default),
         exit_with_pid: args.exit_with_pid,
         build: env!("CARGO_PKG_VERSION").to_owned(),

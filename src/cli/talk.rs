@@ -13,7 +13,7 @@ use std::{
 use clap::Args;
 
 pub use self::reach::Reached;
-use super::exit::Exit;
+use super::{exit::Exit, folders};
 use crate::rpc::{api::Refusal, client::ClientError, message::code};
 
 /// Which supervisor to talk to.
@@ -128,13 +128,7 @@ impl TalkArgs {
     /// The folder: the flag, `$RUNTIME_DIRECTORY` (the first of its list), the default.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
-        self.run_dir.clone().unwrap_or_else(|| {
-            let list = std::env::var("RUNTIME_DIRECTORY").unwrap_or_default();
-            match list.split(':').next() {
-                Some(first) if !first.is_empty() => first.into(),
-                _ => "/run/sensor-poll".into(),
-            }
-        })
+        self.run_dir.clone().unwrap_or_else(folders::run_dir)
     }
 
     /// The deadline of each call.
