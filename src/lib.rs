@@ -7,7 +7,7 @@
 //!   supervisor   worker   sim    run modes: never each other
 //!   lease  journal  config  rpc  features
 //!   lifecycle  coordination  metrics
-//!   clock  status  memory  vocabulary, with the crate worker-contract
+//!   clock  status  memory  errors  vocabulary, with the crate worker-contract
 //! ```
 //!
 //! `registry` alone names the protocols. `tests/architecture.rs` holds the arrows.
@@ -16,6 +16,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod coordination;
+pub mod errors;
 pub mod journal;
 pub mod lease;
 pub mod lifecycle;

@@ -7,6 +7,7 @@ use std::{fs, path::Path};
 /// What a module of the root crate may import of it, besides itself.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("clock", &[]),
+    ("errors", &[]),
     ("status", &[]),
     ("memory", &[]),
     ("coordination", &["clock", "status"]),
@@ -15,9 +16,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("registry", &[]),
     ("config", &["clock", "status", "registry"]),
     ("journal", &["clock", "status"]),
-    ("lease", &["clock", "status", "coordination"]),
+    ("lease", &["clock", "status", "errors", "coordination"]),
     ("rpc", &["clock", "status", "lifecycle"]),
-    ("worker", &["clock", "status", "memory", "coordination"]),
+    ("worker", &["errors", "clock", "status", "memory", "coordination"]),
     ("sim", &["clock"]),
     (
         "supervisor",
@@ -25,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "clock",
             "status",
             "memory",
+            "errors",
             "coordination",
             "metrics",
             "lifecycle",

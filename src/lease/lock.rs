@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 
-use super::chain;
 use crate::coordination::{Attempt, CoordinationLock, FileGuard, FileLock, LockError, holder};
+use crate::errors::chain;
 
 /// How often `lease.lock` may be replaced while we wait for the state folder.
 const REPLACED_AT_MOST: u32 = 64;

@@ -35,15 +35,3 @@ pub use driver::{Lease, LeaseError, LeaseOptions};
 pub use fence::{Fence, Fenced};
 pub use record::{Record, RecordError};
 pub use view::{LeaderView, LeaseEvent, LeaseView};
-
-/// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}

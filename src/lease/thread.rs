@@ -20,7 +20,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    Fence, LeaseEvent, chain,
+    Fence, LeaseEvent,
     epoch::{self, EpochStore},
     lock::{LeaderGuard, LeaderLock},
     machine::{Action, Event, Rules, Sight, State, step},
@@ -31,6 +31,7 @@ use super::{
 use crate::{
     clock::{Boot, Wall, boot_id},
     coordination::{Ended, FileGuard, Process},
+    errors::chain,
     status::Role,
 };
 

@@ -12,6 +12,7 @@ use std::{
 
 use crate::{
     clock::Wall,
+    errors::chain,
     journal::{Batch, Entry, WriterHandle, checkpoint::Sources},
     supervisor::{board::Board, event},
     worker::{
@@ -36,7 +37,7 @@ pub fn find(dir: &Path, key: Option<&str>) -> Vec<Found> {
     match spool::list(dir, key) {
         Ok(paths) => paths.into_iter().map(|path| (path.clone(), spool::read(&path))).collect(),
         Err(error) => {
-            tracing::warn!("{:#}", anyhow::Error::new(error));
+            tracing::warn!("{}", chain(&error));
             Vec::new()
         }
     }
@@ -63,8 +64,7 @@ impl Inheritance {
         let spool = match spool {
             Ok(spool) => spool,
             Err(error) => {
-                let error = anyhow::Error::new(error);
-                tracing::error!(worker, "readings that a worker left behind are lost: {error:#}");
+                tracing::error!(worker, "readings that a worker left behind are lost: {}", chain(&error));
                 set_aside(&path);
                 return;
             }

@@ -1,11 +1,8 @@
 //! What commands and probes see of an instance.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 use futures_util::future::BoxFuture;
@@ -52,16 +49,14 @@ pub struct Leading {
     pub journal: WriterHandle,
 }
 
-/// See the module.
-pub struct Instance {
+/// What an instance is made of.
+pub struct Given {
     /// Its id.
     pub id: String,
     /// Its build.
     pub build: String,
     /// The device's identity upstream.
     pub node_id: String,
-    /// The manifest that it was started with.
-    pub manifest: PathBuf,
     /// Who is on this device.
     pub registry: Registry,
     /// The lease.
@@ -70,6 +65,12 @@ pub struct Instance {
     pub hub: Hub,
     /// Where wishes go. Bounded: who finds it full is told that the instance is busy.
     pub wishes: mpsc::Sender<Wish>,
+}
+
+/// See the module.
+pub struct Instance {
+    /// What it is made of.
+    pub of: Given,
     draining: AtomicBool,
     /// Whether a task passes committed lines on to the hub.
     feeding: Arc<AtomicBool>,
@@ -87,12 +88,9 @@ struct State {
 impl Instance {
     /// An instance that follows.
     #[must_use]
-    pub fn new(given: Given) -> Self {
-        let Given { id, build, node_id, manifest, registry, lease, hub, wishes } = given;
+    pub fn new(of: Given) -> Self {
         let state = State { leading: None, since: Wall::now(), notices: Vec::new(), lease_trouble: None };
-        let draining = AtomicBool::new(false);
-        let feeding = Arc::default();
-        Self { id, build, node_id, manifest, registry, lease, hub, wishes, draining, feeding, state: Mutex::new(state) }
+        Self { of, draining: AtomicBool::new(false), feeding: Arc::default(), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,7 +134,7 @@ impl Instance {
     }
 
     fn leader_id(&self) -> Option<String> {
-        self.lease.view().leader.map(|l| l.instance)
+        self.of.lease.view().leader.map(|l| l.instance)
     }
 
     fn wish<T: Send + 'static>(
@@ -144,7 +142,7 @@ impl Instance {
         make: impl FnOnce(oneshot::Sender<T>) -> Wish,
     ) -> BoxFuture<'static, Result<T, Refusal>> {
         let (answer, answered) = oneshot::channel();
-        let sent = self.wishes.try_send(make(answer));
+        let sent = self.of.wishes.try_send(make(answer));
         Box::pin(async move {
             let busy = || Refusal::Busy { what: "other requests are being carried out".to_owned() };
             sent.map_err(|e| match e {
@@ -156,29 +154,9 @@ impl Instance {
     }
 }
 
-/// What an instance is made of.
-pub struct Given {
-    /// See [`Instance::id`].
-    pub id: String,
-    /// See [`Instance::build`].
-    pub build: String,
-    /// See [`Instance::node_id`].
-    pub node_id: String,
-    /// See [`Instance::manifest`].
-    pub manifest: PathBuf,
-    /// See [`Instance::registry`].
-    pub registry: Registry,
-    /// See [`Instance::lease`].
-    pub lease: Lease,
-    /// See [`Instance::hub`].
-    pub hub: Hub,
-    /// See [`Instance::wishes`].
-    pub wishes: mpsc::Sender<Wish>,
-}
-
 impl api::Instance for Instance {
     fn status(&self) -> Status {
-        let view = self.lease.view();
+        let view = self.of.lease.view();
         let leading = self.leading();
         let (since, mut notices) = {
             let state = self.state();
@@ -189,13 +167,13 @@ impl api::Instance for Instance {
             notices.push(format!("{lost} readings were lost at the bound of the workers' memory"));
         }
         Status {
-            instance: self.id.clone(),
+            instance: self.of.id.clone(),
             role: self.role(),
-            node_id: self.node_id.clone(),
+            node_id: self.of.node_id.clone(),
             epoch: view.epoch,
-            build: self.build.clone(),
+            build: self.of.build.clone(),
             since,
-            instances: self.registry.list().unwrap_or_default(),
+            instances: self.of.registry.list().unwrap_or_default(),
             workers: board.map(|b| b.workers()).unwrap_or_default(),
             stations: board.map(|b| b.stations()).unwrap_or_default(),
             journal: leading.as_ref().map(|l| journal_status(&l.journal)),
@@ -206,7 +184,7 @@ impl api::Instance for Instance {
     }
 
     fn lease(&self) -> Value {
-        let view = self.lease.view();
+        let view = self.of.lease.view();
         json!({
             "role": self.role().as_str(),
             "epoch": view.epoch,
@@ -253,9 +231,9 @@ impl api::Instance for Instance {
 
     fn subscribe(&self, topic: Topic) -> Result<Subscription, Refusal> {
         let leading = self.leading_or_refuse()?;
-        let subscription = self.hub.subscribe(topic)?;
+        let subscription = self.of.hub.subscribe(topic)?;
         if !self.feeding.swap(true, Ordering::AcqRel) {
-            tokio::spawn(feed(leading.journal, self.hub.clone(), Arc::clone(&self.feeding)));
+            tokio::spawn(feed(leading.journal, self.of.hub.clone(), Arc::clone(&self.feeding)));
         }
         Ok(subscription)
     }
@@ -293,7 +271,7 @@ impl ProbeState for Instance {
     }
 
     fn metrics(&self) -> String {
-        let view = self.lease.view();
+        let view = self.of.lease.view();
         let states = [Role::Leader, Role::Follower, Role::Draining].map(|r| r.as_str().to_owned()).to_vec();
         render(&Snapshot {
             status: api::Instance::status(self),

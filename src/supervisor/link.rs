@@ -17,6 +17,7 @@ use tokio::{
 use crate::{
     clock::Wall,
     config::{model::WorkerPlan, timeouts::WORKER_SILENCE},
+    errors::chain,
     journal::{Batch, Entry, Rejected, RejectedWhy, WriterHandle},
     status::StationState,
     supervisor::{
@@ -265,14 +266,4 @@ impl Intake {
         ];
         event::record(&self.journal, "station_state", fields);
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(e) = source {
-        text = format!("{text}: {e}");
-        source = e.source();
-    }
-    text
 }

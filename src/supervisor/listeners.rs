@@ -9,6 +9,7 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 use crate::{
+    errors::chain,
     lifecycle::{
         inherited::Inherited,
         listen::{Addr, ListenError, acquire_listener},
@@ -128,8 +129,7 @@ async fn control(path: PathBuf, instance: &Arc<Instance>) -> Option<Server> {
                 sleep(CONTROL_PAUSE).await;
             }
             Err(error) => {
-                let error = anyhow::Error::new(error);
-                tracing::error!("the leader's socket: {error:#}; commands must name this instance");
+                tracing::error!("the leader's socket: {}; commands must name this instance", chain(&error));
                 return None;
             }
         }

@@ -19,6 +19,7 @@ use crate::{
         model::{WorkerKey, WorkerPlan},
         timeouts::{self, DrainTimes},
     },
+    errors::chain,
     journal::WriterHandle,
     status::WorkerStatus,
     supervisor::{
@@ -272,7 +273,7 @@ impl Owner {
         let Some(worker) = self.workers.get_mut(key).filter(|w| w.launch == launch) else { return };
         match result {
             Err(error) => {
-                let how = format!("{:#}", anyhow::Error::new(error));
+                let how = chain(&error);
                 self.exited(key, launch, how);
             }
             Ok(launched) => {

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{Loaded, Manifest},
+    errors::chain,
     lease::LeaseEvent,
     lifecycle::{
         drain::{Drain, DrainHook, Stage},
@@ -207,7 +208,7 @@ impl Supervisor {
             listeners.mend(&self.options, &self.instance).await;
         }
         // Whoever removed the sockets may have removed the registry as well.
-        if gone && let Err(error) = self.instance.registry.set_role(&self.options.instance, self.instance.role()) {
+        if gone && let Err(error) = self.instance.of.registry.set_role(&self.options.instance, self.instance.role()) {
             tracing::warn!(%error, "the registry of instances");
         }
     }
@@ -253,14 +254,14 @@ impl Supervisor {
             state_dir: self.options.state_dir.clone(),
             epoch,
             why,
-            fence: self.instance.lease.fence(),
+            fence: self.instance.of.lease.fence(),
             manifest: Arc::clone(&self.manifest),
         };
         let leader = match Leader::start(start).await {
             Ok(leader) => leader,
-            Err(error) => return Next::Fail(format!("no journal: {:#}", anyhow::Error::new(error))),
+            Err(error) => return Next::Fail(format!("no journal: {}", chain(&error))),
         };
-        self.instance.hub.reopen();
+        self.instance.of.hub.reopen();
         self.instance.set_leading(Some(Leading { board: Arc::clone(&leader.board), journal: leader.journal.clone() }));
         let listeners = listeners::of_leader(&self.options, &self.inherited, &self.instance).await;
         self.leading = Some((leader, listeners));
@@ -268,7 +269,7 @@ impl Supervisor {
         if Stamp::of(&self.options.manifest_path) != self.options.manifest_stamp {
             self.reload(None);
         }
-        if let Err(error) = self.instance.registry.set_role(&self.options.instance, Role::Leader) {
+        if let Err(error) = self.instance.of.registry.set_role(&self.options.instance, Role::Leader) {
             tracing::warn!(%error, "the registry of instances");
         }
         self.untidy = true;
@@ -362,7 +363,7 @@ impl Supervisor {
         }));
         if let Some((leader, listeners)) = self.leading.take() {
             let (pool, journal) = leader.into_parts();
-            let hub = self.instance.hub.clone();
+            let hub = self.instance.of.hub.clone();
             drain.add(DrainHook::new(Stage::StopAccepting, "the leader's listeners", move |until| async move {
                 hub.close();
                 listeners.close(left(until).min(Duration::from_secs(2))).await;
@@ -390,10 +391,10 @@ impl Supervisor {
         let instance = Arc::clone(&self.instance);
         let id = self.options.instance.clone();
         drain.add(DrainHook::new(Stage::Locks, "lease", move |_| async move {
-            if let Err(error) = instance.lease.release("drained").await {
+            if let Err(error) = instance.of.lease.release("drained").await {
                 tracing::error!(%error, "the lease");
             }
-            let removed = tokio::task::spawn_blocking(move || instance.registry.remove(&id)).await;
+            let removed = tokio::task::spawn_blocking(move || instance.of.registry.remove(&id)).await;
             if let Ok(Err(error)) = removed {
                 tracing::warn!(%error, "the registry of instances");
             }

@@ -14,6 +14,7 @@ use crate::{
     clock::Wall,
     config::model::Manifest,
     coordination::{Folder, IdentityError, Process, Registration, Registry, RegistryError, identity},
+    errors::chain,
     journal::segment,
     lease::{Lease, LeaseError, LeaseEvent, LeaseOptions},
     lifecycle::{inherited::Inherited, listen::ListenError, probes::ProbeServer, unix_socket::BindError},
@@ -114,7 +115,6 @@ pub async fn prepare(
         id: options.instance.clone(),
         build: options.build.clone(),
         node_id,
-        manifest: options.manifest_path.clone(),
         registry,
         lease,
         hub: Hub::new(),
@@ -146,7 +146,7 @@ fn node_id(state_dir: &Path) -> Result<String, SetupError> {
         }
         Err(error) => match identity::derived_node_id() {
             Some(id) => {
-                tracing::warn!("{:#}; using the machine's own", anyhow::Error::new(error));
+                tracing::warn!("{}; using the machine's own", chain(&error));
                 Ok(id)
             }
             None => Err(SetupError::Identity(error)),

@@ -20,6 +20,7 @@ use worker_contract::{ConnectionConfig, Protocol, StationConfig, config::names_d
 
 use crate::{
     coordination::{Attempt, CoordinationLock, FileGuard, FileLock, LockError, OwnerError, write_owner},
+    errors::chain,
     memory,
     worker::{
         lane::Shared,
@@ -162,13 +163,13 @@ fn leave_behind(dir: &Path, key: &str, header: Header, shared: &Shared) {
     let frames: Vec<Bytes> = outbox.frames().collect();
     drop(outbox);
     let written = spool::encode(&header, frames)
-        .map_err(anyhow::Error::new)
-        .and_then(|bytes| Ok(spool::write(dir, key, session, &bytes)?));
+        .map_err(|e| chain(&e))
+        .and_then(|bytes| spool::write(dir, key, session, &bytes).map_err(|e| chain(&e)));
     match written {
         Ok(path) => {
             tracing::info!(readings, spool = %path.display(), "readings that are not committed are left behind")
         }
-        Err(error) => tracing::error!(readings, "readings that are not committed are lost: {error:#}"),
+        Err(error) => tracing::error!(readings, "readings that are not committed are lost: {error}"),
     }
 }
 
